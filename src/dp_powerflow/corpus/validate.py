@@ -113,26 +113,20 @@ def validate_corpus(
         elif parts[folder] and not beside:
             problems.append(f"{folder}/ does not hold its first part.")
     problems += beside
-    found: dict[str, Any] = {}
-    for name, files, read, problem in (
-        (
-            "days",
-            (schema.DAYS_FILE,),
-            stored.read_days,
-            f"{schema.DAYS_FILE} is damaged, of another corpus, or contradicts itself.",
-        ),
-        (
-            "connections",
-            schema.CONNECTION_FILES,
-            partial(stored.read_connections, nodes=nodes),
-            _NOT_CONNECTED,
-        ),
-    ):
-        try:
-            sources = [seen.source(directory, file) if file in tables else None for file in files]
-            found[name] = read(directory, layout, release_id, *sources)
-        except (OSError, CorpusError):
-            problems.append(problem)
+
+    def source_of(name: str) -> pa.BufferReader | None:
+        return seen.source(directory, name) if name in tables else None
+
+    days = connections = None
+    try:
+        days = stored.read_days(directory, layout, release_id, source_of(schema.DAYS_FILE))
+    except (OSError, CorpusError):
+        problems.append(f"{schema.DAYS_FILE} is damaged, of another corpus, or contradicts itself.")
+    try:
+        buses, pairs = map(source_of, schema.CONNECTION_FILES)
+        connections = stored.read_connections(directory, layout, release_id, buses, pairs, nodes)
+    except (OSError, CorpusError):
+        problems.append(_NOT_CONNECTED)
     return CorpusReport(
         tuple(problems),
         layout,
@@ -144,7 +138,8 @@ def validate_corpus(
         extras,
         seen.powers // 2,
         seen.scaled_down,
-        **found,
+        days,
+        connections,
     )
 
 
