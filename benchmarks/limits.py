@@ -46,11 +46,8 @@ from machine import Machine, measured, zstd_speed  # noqa: E402
 from dp_powerflow.corpus.grid import round_to_grid  # noqa: E402
 from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
-from dp_powerflow.corpus.tables import (  # noqa: E402
-    PARQUET,
-    PartExtras,
-    encode_part,
-)
+from dp_powerflow.corpus.tables import PARQUET  # noqa: E402
+from dp_powerflow.corpus.writer import CorpusWriter  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.model.history.numbers import Ladder  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
@@ -238,6 +235,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
     blocks = min(source.n_blocks, 1 + BLOCKS)
     made = solve_days(solver, source, 0, nodes=workload.nodes)
     layout = layout_of(workload, made)
+    writer = CorpusWriter(folder / "corpus", layout, RELEASE, workload.extras)
     rows = {name: Stage(name) for name in ("draw", "sum", "solve", "Jacobian", "powers", "round", "compress")}
     write, hashed = Stage("write"), Stage("hash")
     jacobian: JacobianBatch | None = None
@@ -260,7 +258,7 @@ def stages(workload: Workload, machine: Machine, folder: Path) -> Iterator[Stage
         with Timer(rows["round"], layout, block, timed):
             phasors = round_to_grid(made.v.transpose(0, 2, 1))
         with Timer(rows["compress"], layout, block, timed):
-            files = encode_part(workload.extras, layout, RELEASE, block, made.v, extras)
+            files = writer.encoded(block, made.v, extras)
         with Timer(hashed, layout, block, timed):
             for content in files.values():
                 hashlib.sha256(content).digest()
@@ -335,23 +333,23 @@ def layout_of(workload: Workload, made: SolvedDays) -> CorpusLayout:
     )
 
 
-def part_extras(workload: Workload, made: SolvedDays) -> PartExtras | None:
+def part_extras(workload: Workload, made: SolvedDays) -> dict[str, Any]:
     """Powers and states of the days, as a release on a twin publishes them."""
     solution = made.solution
     if not isinstance(solution, OperatedSolution):
-        return None
+        return {}
     shape, kw = (made.days, made.steps, -1), workload.solver.feeder.base_mva * KW_PER_MW
     (nodes, power), _ = workload.solver.device_powers(made.load, made.generation, solution)
     drawn = np.zeros_like(solution.v)
     drawn[:, np.searchsorted(workload.solver.feeder.energised, nodes)] = power
-    holds = workload.extras
-    return PartExtras(
-        loads=drawn.reshape(shape) * kw,
-        taps=solution.taps.reshape(shape) if holds.regulators else None,
-        capacitors=solution.capacitors.reshape(shape) if holds.capacitors else None,
-        locked=solution.locked.reshape(shape[:2]) if holds.states else None,
-        scaled_down=made.scaled_down.reshape(shape[:2]),
-    )
+    found = {
+        "loads": drawn.reshape(shape) * kw,
+        "taps": solution.taps.reshape(shape),
+        "capacitors": solution.capacitors.reshape(shape),
+        "locked": solution.locked.reshape(shape[:2]),
+        "scaled_down": made.scaled_down.reshape(shape[:2]),
+    }
+    return {name: found[name] for name in workload.extras.holds}
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,12 +22,12 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
-from dp_powerflow.corpus.tables import Connections, NodeTable, PartExtras, opaque_buses
+from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.quality import measure
 
 NODES, DAYS_PER_PART = 278, 48
-EXTRAS = ExtrasLayout(loads=True, sources=3, regulators=7, capacitors=4, scaled_down=True)
+EXTRAS = ExtrasLayout(loads=True, source_phases=3, regulators=7, capacitors=4, scaled_down=True)
 LIMIT_SECONDS, LIMIT_MIB = 30.0, 1024.0
 PHASES = np.arange(NODES) % 3
 BUSES = -(-NODES // 3)
@@ -56,14 +56,14 @@ def write_part(writer: CorpusWriter, part: int) -> int:
     magnitude = 1.03 - 0.0003 * np.arange(NODES) * level + rng.normal(0.0, 0.001, kw.shape)
     angle = -120.0 * PHASES - 0.01 * np.arange(NODES) * level + rng.normal(0.0, 0.02, kw.shape)
     head = kw.sum(axis=2)[:, :, None] / 3 * np.ones(3)
-    extras = PartExtras(
-        loads=kw + 0.4j * kw,
-        head=head + 0.4j * head,
-        taps=np.rint(4 * level * np.ones(7)).astype(np.int64),
-        capacitors=(level * np.ones(4) > 1.0).astype(np.int64),
-        locked=np.zeros((days, steps), dtype=np.bool_),
-        scaled_down=np.zeros((days, steps), dtype=np.int64),
-    )
+    extras = {
+        "loads": kw + 0.4j * kw,
+        "head": head + 0.4j * head,
+        "taps": np.rint(4 * level * np.ones(7)).astype(np.int64),
+        "capacitors": (level * np.ones(4) > 1.0).astype(np.int64),
+        "locked": np.zeros((days, steps), dtype=np.bool_),
+        "scaled_down": np.zeros((days, steps), dtype=np.int64),
+    }
     writer.write_part(part, magnitude * np.exp(1j * np.deg2rad(angle)), extras)
     return part
 

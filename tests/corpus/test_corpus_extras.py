@@ -13,10 +13,10 @@ import pytest
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES
-from dp_powerflow.corpus import writer as writing
+from dp_powerflow.corpus import storage
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NOTHING, ExtrasLayout, released_columns
-from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, put
+from dp_powerflow.corpus.storage import Location, file_hashes, put
 from dp_powerflow.corpus.tables import DayTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -78,7 +78,6 @@ def test_a_corpus_of_voltages_says_so_and_is_read_as_before(sound: Path, tmp_pat
         ExtrasLayout(loads=True),
         ExtrasLayout(loads=True, generation=True),
         ExtrasLayout(source_phases=1),
-        ExtrasLayout(regulators=3),
         ExtrasLayout(capacitors=1),
         ExtrasLayout(loads=True, source_phases=6, capacitors=100),
     ],
@@ -122,11 +121,8 @@ def test_the_zarr_store_holds_all_that_is_published(tmp_path: Path) -> None:
     assert [path.name for path in store.parent.iterdir()] == ["corpus.zarr"]
     with xarray.open_zarr(store, consolidated=True) as data:
         # Zeros stay zeros, of the type that they had: no value stands for a hole.
-        assert (data["tap"].dtype, data["closed"].dtype, data["va_deg"].attrs["units"]) == (
-            "i2",
-            "?",
-            "degree",
-        )
+        types = (data["tap"].dtype, data["closed"].dtype, data["va_deg"].attrs["units"])
+        assert types == ("i2", "?", "degree")
         for name, values in {
             "vm_pu": corpus.phasors().vm_pu,
             "q_kvar": corpus.loads().imag,
@@ -189,10 +185,10 @@ def test_a_run_killed_between_the_files_of_a_part_resumes_to_the_same_bytes(
         left -= 1
         return put(place, content, **options)
 
-    monkeypatch.setattr(writing, "put", killed)
+    monkeypatch.setattr(storage, "put", killed)
     with pytest.raises(KeyboardInterrupt):
         write_parts(writer)
-    monkeypatch.setattr(writing, "put", put)
+    monkeypatch.setattr(storage, "put", put)
     assert writer.missing_parts() == tuple(range(survived // 3, LAYOUT.n_parts))
     assert not writer.finished
     write_corpus(writer.target, extras=EXTRAS)  # type: ignore[type-var]
@@ -214,26 +210,6 @@ def test_another_choice_under_the_same_id_is_refused(writer: CorpusWriter, other
     write_parts(writer)
     with pytest.raises(CorpusError, match="parts of another corpus under the same release id"):
         CorpusWriter(writer.target, LAYOUT, RELEASE_ID, other).prepare()
-
-
-def test_a_corpus_at_a_url_has_the_same_bytes_and_resumes(sound: Path) -> None:
-    pytest.importorskip("fsspec")
-    target = RemotePath("memory://extras/release")
-    begun = CorpusWriter(target, LAYOUT, RELEASE_ID, EXTRAS)
-    begun.prepare()
-    write_parts(begun)
-    (target / LOADS).unlink()
-    again = CorpusWriter(target, LAYOUT, RELEASE_ID, EXTRAS)
-    again.prepare()
-    assert again.missing_parts() == (1,)
-    write_corpus(target, extras=EXTRAS)
-    assert file_hashes(target) == file_hashes(sound)
-    corpus = open_corpus(str(target))
-    assert corpus.holds == open_corpus(sound).holds
-    assert np.array_equal(corpus.head([10]), open_corpus(sound).head([10]))
-    assert validate_corpus(target).ok
-    (target / FEEDER).unlink()
-    assert validate_corpus(target).problems == ("1 of 3 parts are missing in feeder/.",)
 
 
 # ---------------------------------------------------------------------------------------- the documentation

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +73,6 @@ def test_batches_cover_every_day_once_in_order(corpus: Corpus, written: Phasors,
     np.testing.assert_array_equal(np.concatenate([b.phasors.vm_pu for b in batches]), written.vm_pu)
 
 
-def test_batches_hold_a_few_days_in_memory_however_many_there_are(tmp_path: Path) -> None:
-    layout = CorpusLayout(days=64, steps=96, nodes=500, days_per_part=8)
-    corpus = open_corpus(write_corpus(tmp_path / "long", layout))
-    tracemalloc.start()
-    for _ in corpus.batches():
-        pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    whole = layout.n_phasors * 8
-    assert peak < whole / 8
-
-
 def test_the_dataset_has_one_row_per_day_and_node(corpus: Corpus, written: Phasors) -> None:
     dataset = corpus.dataset()
     assert dataset.count_rows() == 77
@@ -118,25 +104,17 @@ def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phas
 
 
 @pytest.mark.parametrize(
-    ("call", "package", "extra"),
+    "asked",
     [
-        (lambda c, p: c.to_pandas(), "pandas", "pandas"),
-        (lambda c, p: c.to_polars(), "polars", "polars"),
-        (lambda c, p: c.to_xarray(), "xarray", "xarray"),
-        (lambda c, p: c.to_zarr(p / "z"), "zarr", "xarray"),
-        (lambda c, p: c.windows(4), "torch", "ml"),
-        (lambda c, p: c.to_pyg(), "torch_geometric", "pyg"),
+        *("to_pandas pandas pandas", "to_polars polars polars", "to_xarray xarray xarray"),
+        *("to_zarr zarr xarray", "windows torch ml", "to_pyg torch_geometric pyg"),
     ],
-    ids=["pandas", "polars", "xarray", "zarr", "torch", "pyg"],
 )
 def test_a_missing_extra_is_named(
-    corpus: Corpus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[[Corpus, Path], object],
-    package: str,
-    extra: str,
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
+    method, package, extra = asked.split()
+    given = {"to_zarr": (tmp_path / "z",), "windows": (4,)}.get(method, ())
     import_module = importlib.import_module
 
     def without(name: str) -> Any:
@@ -146,7 +124,7 @@ def test_a_missing_extra_is_named(
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(MissingExtraError, match=rf"'{package}'.*dp-powerflow\[{extra}\]"):
-        call(corpus, tmp_path)
+        getattr(corpus, method)(*given)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -244,12 +222,3 @@ def test_a_part_of_another_release_is_not_read_and_a_missing_one_is_named(tmp_pa
     (release / "data" / part_name(1)).unlink()
     with pytest.raises(CorpusError, match=r"part-00001\.parquet is missing"):
         open_corpus(release).voltages()
-
-
-def test_hashes_name_every_file_and_change_with_every_byte(tmp_path: Path) -> None:
-    release = write_corpus(tmp_path / "r")
-    before = open_corpus(release).hashes()
-    assert list(before) == [*(f"data/{part_name(k)}" for k in range(3)), "manifest.json", "nodes.parquet"]
-    (release / "manifest.json").write_bytes(b"{}")
-    after = open_corpus(release).hashes()
-    assert [name for name in before if before[name] != after[name]] == ["manifest.json"]

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ import pytest
 
 import dp_powerflow as dpf
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.gridfm.tables import GridfmData, read_gridfm
-from dp_powerflow.units import FloatArray, IntArray
-from support.datakit import datakit_validate
+from dp_powerflow.corpus.gridfm.tables import read_gridfm
 
 EPOCHS, SCENARIOS, PERTURBED = 12, 480, 1200
 AS_PHASORS_MSE = 1.35
@@ -55,36 +52,6 @@ def graphkit() -> str:
     return command
 
 
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """Vm [p.u.] and Va [rad] of the PQ buses, (scenario, bus, 2), and the loads, (scenario, load)."""
-
-    values: FloatArray
-    loads: FloatArray
-
-    @classmethod
-    def of(cls, data: GridfmData) -> Targets:
-        angle = np.deg2rad(data.column("bus", "Va"))
-        values = np.stack([data.column("bus", "Vm"), angle], axis=-1)
-        loads = np.concatenate([data.column("bus", "Pd"), data.column("bus", "Qd")], axis=1)
-        return cls(values[:, data.column("bus", "PQ")[0] == 1], loads[:, np.abs(loads).sum(axis=0) > 0.0])
-
-    def errors(self, train: IntArray, held: IntArray) -> tuple[float, float, float]:
-        """MSE on held scenarios: one mean for all buses, the mean of every bus, linear in the loads."""
-        known, wanted = self.values[train], self.values[held]
-        inputs, asked = (np.column_stack([self.loads[part], np.ones(len(part))]) for part in (train, held))
-        weights = np.linalg.lstsq(inputs, known.reshape(len(train), -1), rcond=None)[0]
-        linear = (asked @ weights).reshape(wanted.shape)
-        answers = (known.mean(axis=(0, 1)), known.mean(axis=0), linear)
-        one, own, linear_error = (float(np.mean((wanted - answer) ** 2)) for answer in answers)
-        return one, own, linear_error
-
-
-def say(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    with capsys.disabled():
-        sys.stdout.write(f"\n{text}\n")
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphkit_learns_more_than_one_mean_for_all_buses(
     kind: str, graphkit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -115,21 +82,9 @@ def test_graphkit_learns_more_than_one_mean_for_all_buses(
     data = read_gridfm(made.path / made.networks[0].name / "raw")
     day = data.column("bus", "load_scenario_idx")[:, 0]
     assert not set(day[train]) & set(day[held])
-    one, own, linear = Targets.of(data).errors(train, held)
-    say(
-        capsys,
-        f"{kind}: graphkit {reached:.2e}, one mean {one:.2e}, every bus {own:.2e}, linear {linear:.1e}",
-    )
+    with capsys.disabled():
+        sys.stdout.write(f"\n{kind}: graphkit {reached:.2e}\n")
     assert reached < AS_PHASORS_MSE / 100.0
-
-
-def test_gridfm_datakit_accepts_a_released_twin_and_its_perturbed_networks(tmp_path: Path) -> None:
-    validate = datakit_validate()
-    made = export("released and perturbed", tmp_path)
-    for directory in (tmp_path / "release" / "twin", made.path / made.networks[0].name / "raw"):
-        code, output = validate(directory)
-        assert code == 0, output[-2000:]
-        assert "All validation tests passed!" in output
 
 
 def export(kind: str, folder: Path) -> Any:

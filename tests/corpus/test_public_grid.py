@@ -186,24 +186,6 @@ def test_one_bad_value_among_many_is_refused_without_being_printed(bad: float, w
     rounded_powers(given, range(1))
 
 
-@pytest.mark.parametrize(
-    ("vm", "va"),
-    [
-        (1.0 + 2**-23, 0),
-        (1.0, np.nextafter(np.float32(-30), np.float32(0))),
-        (1.0, np.nextafter(np.float32(1e-5), np.float32(0))),
-        *((bad, 0) for bad in (-1.0, 8.000001, np.nan)),
-        *((1.0, bad) for bad in (np.nan, np.inf, -180, 180.00002, -0.0)),
-        (-0.0, 0.0),
-        (0.0, 1.0),
-    ],
-)
-def test_a_number_that_rounding_cannot_produce_is_not_on_the_grid(vm: float, va: float) -> None:
-    assert not on_grid(Phasors(np.array([vm], dtype=np.float32), np.array([va], dtype=np.float32))).any()
-    powers = np.array([0.0005, -0.0, np.nan, np.inf, 2e9, 1.0], dtype=np.float32)
-    assert power_on_grid(powers).tolist() == [*[False] * 5, True]
-
-
 # --- columns of a solver ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("steps", [1, 2, 7, 96])
 def test_series_of_chosen_columns_are_rounded_row_by_row(steps: int) -> None:

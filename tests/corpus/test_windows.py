@@ -68,12 +68,6 @@ def test_windows_are_tensors_within_one_day(corpus: Corpus, written: Phasors) ->
     np.testing.assert_array_equal(windows[4 * 6 + 2].vm_pu.numpy(), written.vm_pu[6, 10:18])
 
 
-def test_windows_of_some_days_and_nodes(corpus: Corpus, written: Phasors) -> None:
-    windows = corpus.windows(24, days=[7, 1], nodes=["b", "a"])
-    assert [w.day for w in windows] == [7, 1]
-    np.testing.assert_array_equal(windows[1].va_deg.numpy(), written.va_deg[1][:, [4, 2]])
-
-
 def test_windows_keep_no_more_than_the_cache_and_travel_without_it(
     wide: Corpus, reads: list[tuple[int, int]]
 ) -> None:

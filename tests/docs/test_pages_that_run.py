@@ -124,18 +124,6 @@ def runs(script: str, options: str) -> bool:
     return file.is_file() and all(f'"{option}"' in file.read_text(encoding="utf-8") for option in wanted)
 
 
-def test_commands_that_do_not_exist_are_noticed() -> None:
-    for line in ("dp-powerflow verify release --json   # a comment", "A=… python benchmarks/voltage_band.py"):
-        assert known(line), line
-    for line in (
-        "dp-powerflow verify release --nothing",
-        "python benchmarks/nothing.py",
-        "make nothing",
-        "sudo x",
-    ):
-        assert not known(line), line
-
-
 @pytest.mark.parametrize("page", pages())
 def test_a_block_that_does_not_run_says_why(page: str) -> None:
     for block in blocks_of(page):

@@ -18,6 +18,7 @@ from dp_powerflow.manifest.render import card_bytes, croissant_bytes, registry_b
 from dp_powerflow.manifest.verify import verify_release
 from support.manifest_releases import config, load_model, make_inputs
 
+SPDX = "https://spdx.org/licenses"
 TABLES = {
     *("voltages", "nodes", "loads", "feeder", "buses", "connections", "days"),
     *("twin_bus", "twin_branch", "twin_gen", "twin_y_bus", "twin_rows"),
@@ -86,14 +87,7 @@ def test_without_declarations_nothing_is_made_up(tmp_path: Path) -> None:
     ("spdx", "entries"),
     [
         ("CC-BY-4.0", {"license": "cc-by-4.0"}),
-        (
-            "EUPL-1.2",
-            {
-                "license": "other",
-                "license_name": "eupl-1.2",
-                "license_link": "https://spdx.org/licenses/EUPL-1.2",
-            },
-        ),
+        ("EUPL-1.2", {"license": "other", "license_name": "eupl-1.2", "license_link": f"{SPDX}/EUPL-1.2"}),
         ("LicenseRef-Own", {"license": "other", "license_name": "licenseref-own"}),
     ],
 )

@@ -13,7 +13,6 @@ import pytest
 from dp_powerflow.page import (
     Axis,
     Callout,
-    Card,
     Figure,
     Histogram,
     Lines,
@@ -52,7 +51,7 @@ def page_of(name: str = "node", marking: str | None = None) -> Page:
     )
     table = Table(("feeder",), ((Link(name, "a/quality.html"),),))
     section = Section("first", "First", ("words",), (*figures, table, Callout(name, (name,))))
-    return Page("Title", marking, (name,), (section,), (Card("label", name),))
+    return Page("Title", marking, (name,), (section,))
 
 
 def embedded(html: bytes) -> dict[str, object]:

@@ -71,11 +71,12 @@ def ring(nodes: int, *, coordinates: bool = False) -> Connections:
     )
 
 
-def write_parts(writer: CorpusWriter, seed: int = 0) -> None:
+def write_parts(writer: CorpusWriter, seed: int = 0, v: ComplexArray | None = None) -> None:
     for part in writer.missing_parts():
         days = writer.layout.days_of(part)
         extras = beside(writer.layout, days, writer.extras, seed) if writer.extras.holds else None
-        writer.write_part(part, voltages(writer.layout, days, seed), extras)
+        own = voltages(writer.layout, days, seed) if v is None else v[days.start : days.stop]
+        writer.write_part(part, own, extras)
 
 
 Target = TypeVar("Target", Path, RemotePath)
@@ -91,11 +92,12 @@ def write_corpus(
     seed: int = 0,
     release_id: str = RELEASE_ID,
     extras: ExtrasLayout = NOTHING,
+    v: ComplexArray | None = None,
 ) -> Target:
     """A whole run: what a release does, and what a run after a kill does again."""
     writer = CorpusWriter(target, layout, release_id, extras)
     writer.prepare()
-    write_parts(writer, seed)
+    write_parts(writer, seed, v)
     table = nodes or NodeTable.opaque(layout.nodes)
     writer.write_nodes(table if connections is None else connections.of_nodes(table))
     writer.write_connections(connections)

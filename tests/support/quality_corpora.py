@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
-from dp_powerflow.corpus.tables import Connections, NodeTable, opaque_buses
-from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.corpus.schema import NOTHING, CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.tables import Connections, opaque_buses
 from dp_powerflow.units import ComplexArray, FloatArray
-from support.corpora import beside
+from support.corpora import write_corpus
 
 EXTRAS = ExtrasLayout(
     loads=True, generation=True, source_phases=3, regulators=2, capacitors=2, scaled_down=True
@@ -79,17 +78,6 @@ class Feeder3:
         extras: bool = True,
     ) -> Corpus:
         """A corpus on disk."""
-        writer = CorpusWriter(target, self.layout, "shown", EXTRAS if extras else ExtrasLayout())
-        writer.prepare()
-        v = self.voltages() if voltages is None else voltages
-        for part in writer.missing_parts():
-            days = writer.layout.days_of(part)
-            own = beside(self.layout, days, EXTRAS) if extras else None
-            writer.write_part(part, v[days.start : days.stop], own)
         joined = self.connections(coordinates=coordinates) if connections else None
-        nodes = NodeTable.opaque(writer.layout.nodes)
-        writer.write_nodes(nodes if joined is None else joined.of_nodes(nodes))
-        writer.write_connections(joined)
-        writer.add_file("manifest.json", b"{}\n")
-        writer.finish()
-        return open_corpus(target)
+        held, v = EXTRAS if extras else NOTHING, self.voltages() if voltages is None else voltages
+        return open_corpus(write_corpus(target, self.layout, connections=joined, extras=held, v=v))

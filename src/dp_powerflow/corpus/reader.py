@@ -17,39 +17,11 @@ from numpy.typing import NDArray
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import MEANS, UNITS, Weather
-from dp_powerflow.corpus.grid import Float32Array, Phasors
-from dp_powerflow.corpus.schema import (
-    CONNECTION_FILES,
-    DATA,
-    DAYS_FILE,
-    LOADS,
-    MANIFEST_FILE,
-    NODES_FILE,
-    NOTHING,
-    CorpusLayout,
-    ExtrasLayout,
-    part_name,
-    voltage_columns,
-)
-from dp_powerflow.corpus.storage import (
-    Listed,
-    Location,
-    RemotePath,
-    file_hashes,
-    loading,
-    location,
-    read_listed,
-    whole_folder,
-)
-from dp_powerflow.corpus.tables import (
-    Connections,
-    DayTable,
-    NodeTable,
-    PartReader,
-    read_connections,
-    read_days,
-    read_nodes,
-)
+from dp_powerflow.corpus import schema, storage, tables
+from dp_powerflow.corpus.grid import Float32Array, Phasors, turn_days
+from dp_powerflow.corpus.schema import Column, CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.storage import Listed, Location, RemotePath
+from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
@@ -91,6 +63,7 @@ class Corpus:
     nodes : ids of the nodes and what was declared public of them.
     release_id : name of the release.
     listed : SHA-256 of its files, which are compared when they are first read; None checks nothing.
+    known : what there is beside the voltages; None finds it in the first part.
     """
 
     path: Location
@@ -98,6 +71,7 @@ class Corpus:
     nodes: NodeTable
     release_id: str
     listed: Listed | None = field(default=None, compare=False, repr=False)
+    known: ExtrasLayout | None = field(default=None, compare=False, repr=False)
 
     def dataset(self) -> ds.Dataset:
         """The rows as they are stored: day, node, and lists vm_pu and va_deg of T values.
@@ -106,9 +80,9 @@ class Corpus:
         """
         import pyarrow.dataset as ds  # brings pandas, where that is installed
 
-        self.files.check(f"{DATA}/{part_name(part)}" for part in range(self.layout.n_parts))
-        paths = [self.path / DATA / part_name(part) for part in range(self.layout.n_parts)]
-        with loading(self.path / DATA):
+        self.files.check(f"{schema.DATA}/{schema.part_name(part)}" for part in range(self.layout.n_parts))
+        paths = [self.path / schema.DATA / schema.part_name(part) for part in range(self.layout.n_parts)]
+        with storage.loading(self.path / schema.DATA):
             if isinstance(self.path, RemotePath):
                 names = [path.store()[1] for path in paths if isinstance(path, RemotePath)]
                 return ds.dataset(names, format="parquet", filesystem=self.path.store()[0])
@@ -116,17 +90,19 @@ class Corpus:
 
     def phasors(self, days: Days = None, nodes: Nodes = None) -> Phasors:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
-        columns, wanted = voltage_columns(self.layout.steps), self.day_numbers(days)
-        return Phasors(**self._reader.node_values(columns, wanted, self.node_numbers(nodes)))
+        columns, wanted = schema.voltage_columns(self.layout.steps), self.day_numbers(days)
+        return Phasors(**self._node_values(columns, wanted, self.node_numbers(nodes)))
 
     def voltages(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
         """Complex voltages [p.u.], array (day, step, node)."""
         return self.phasors(days, nodes).complex()
 
-    @property
+    @cached_property
     def extras(self) -> ExtrasLayout:
         """What there is beside the voltages, and how many regulators, capacitors and phases of sources."""
-        return self._reader.extras
+        if self.known is not None:
+            return self.known
+        return tables.find_extras(self.path, self.layout, self.release_id, files=self.files)
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -140,7 +116,24 @@ class Corpus:
         ------
         CorpusError : the release does not hold it.
         """
-        return self._reader.values(name, self.day_numbers(days), self.node_numbers(nodes))
+        self._refuse_absent(name)
+        wanted, columns = self.day_numbers(days), [*self.extras.columns(self.layout.steps, of=name)]
+        if columns[0].file == schema.parts_of(schema.LOADS):
+            stored = self._node_values(columns, wanted, self.node_numbers(nodes)).values()
+            found = np.stack([values.astype(np.float64) for values in stored], axis=-1)
+        else:
+            found = np.empty((len(wanted), self.layout.steps, len(columns)), dtype=np.float64)
+            parts = wanted // self.layout.days_per_part
+            for part in np.unique(parts).tolist():
+                rows = np.flatnonzero(parts == part)
+                for held, blocks in self.groups(schema.FEEDER, part, [column.name for column in columns]):
+                    found[rows] = np.stack([block[wanted[rows] - held.start] for block in blocks], axis=-1)
+        if columns[0].part:
+            found = found[..., 0::2] + 1j * found[..., 1::2]
+        elif columns[0].value != "float32":
+            plain = columns[0].value == "bool" and columns[0].index is None
+            found = found.astype(np.bool_ if plain else np.int64)
+        return found[..., 0] if columns[0].index is None else found
 
     def loads(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
         """Power drawn by the loads, generation apart: complex (day, step, node) [kW + j kvar].
@@ -181,16 +174,17 @@ class Corpus:
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
-        found = self._sources(*CONNECTION_FILES)
-        return read_connections(self.path, self.layout, self.release_id, *found, self.nodes)
+        buses, pairs = self._sources(*schema.CONNECTION_FILES)
+        return tables.read_connections(self.path, self.layout, self.release_id, buses, pairs, self.nodes)
 
     @cached_property
     def _days(self) -> DayTable | None:
-        return read_days(self.path, self.layout, self.release_id, *self._sources(DAYS_FILE))
+        (days,) = self._sources(schema.DAYS_FILE)
+        return tables.read_days(self.path, self.layout, self.release_id, days)
 
     def _sources(self, *names: str) -> list[Any]:
         """What tables are read from; None for one that is not published."""
-        with loading(self.path):
+        with storage.loading(self.path):
             return [self.files.source(name) if self.files.has(name) else None for name in names]
 
     @property
@@ -251,8 +245,8 @@ class Corpus:
         and weather, where there are any.
         """
         if with_loads:
-            self._reader.refuse_absent("loads")
-        return dataset_of(self, *self._each_once(days, nodes), self.extras if with_loads else NOTHING)
+            self._refuse_absent("loads")
+        return dataset_of(self, *self._each_once(days, nodes), self.extras if with_loads else schema.NOTHING)
 
     def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
         """Write all of `to_xarray` to a new Zarr store, whole or not at all; needs the extra `xarray`.
@@ -261,7 +255,7 @@ class Corpus:
         """
         require("zarr", "xarray")
         found = dataset_of(self, self.day_numbers(None), self.node_numbers(None), self.extras)
-        with whole_folder(Path(directory)) as folder:
+        with storage.whole_folder(Path(directory)) as folder:
             # No fill value: xarray would take a zero for a hole.
             filled = {name: {"_FillValue": None} for name in found.variables}
             found.to_zarr(folder, mode="w", zarr_format=2, consolidated=True, encoding=filled)
@@ -308,8 +302,8 @@ class Corpus:
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the release, by relative path."""
-        with loading(self.path):
-            return file_hashes(self.path)
+        with storage.loading(self.path):
+            return storage.file_hashes(self.path)
 
     @property
     def files(self) -> Listed:
@@ -318,19 +312,72 @@ class Corpus:
 
     def read_group(self, part: int, group: int) -> Phasors:
         """One stored row group: arrays (day, node, step)."""
-        names = [column.name for column in voltage_columns(self.layout.steps)]
-        ((_, (vm, va)),) = self.groups(DATA, part, names, [group])
+        names = [column.name for column in schema.voltage_columns(self.layout.steps)]
+        ((_, (vm, va)),) = self.groups(schema.DATA, part, names, [group])
         return Phasors(vm, va)
 
     def groups(
         self, folder: str, part: int, names: Iterable[str], chosen: Iterable[int] | None = None
     ) -> Iterator[tuple[range, list[NDArray[Any]]]]:
-        """Row groups of a part as they are stored (`PartReader.groups`)."""
-        return self._reader.groups(folder, part, names, chosen)
+        """Row groups of a part, by default all: their days, and columns as they are stored.
 
-    @cached_property
-    def _reader(self) -> PartReader:
-        return PartReader(self.path, self.layout, self.release_id, self.files)
+        A column is (day, node, step), of `feeder/` (day, step).
+        """
+        layout, wanted, held = self.layout, [*names], tables.row_groups(folder, self.layout, part)
+        per_day, rows = ((), ("day",)) if folder == schema.FEEDER else ((layout.nodes,), ("day", "node"))
+        place = self.path / folder / schema.part_name(part)
+        content = self.files.source(f"{folder}/{place.name}")
+        # Voltages are read whatever lies beside them.
+        extras = schema.NOTHING if folder == schema.DATA else self.extras
+        expected = schema.part_schema(folder, layout, extras, self.release_id, part)
+        with (
+            storage.loading(self.path / folder / schema.part_name(part)),
+            storage.open_parquet(content) as file,
+        ):
+            if not file.schema_arrow.equals(expected, check_metadata=True):
+                raise ValueError("not a part of this corpus")
+            for number in range(len(held)) if chosen is None else chosen:
+                days = held[number]
+                found = file.read_row_group(number, columns=[*rows, *wanted], use_threads=False)
+                if not tables.rows_in_order(found, days, layout.nodes):
+                    raise ValueError("rows out of order")
+                shape = (len(days), *per_day, layout.steps)
+                yield days, [tables.list_numbers(found.column(name)).reshape(shape) for name in wanted]
+
+    def _node_values(
+        self, columns: Iterable[Column], days: IntArray, nodes: IntArray
+    ) -> dict[str, Float32Array]:
+        """Columns of one folder as they are stored: float32 (day, step, node) by name.
+
+        Raises
+        ------
+        CorpusError : they do not fit into memory.
+        """
+        wanted = [*columns]
+        folder, names = wanted[0].file.split("/")[0], [column.name for column in wanted]
+        shape = (len(days), self.layout.steps, len(nodes))
+        try:
+            found = {name: np.empty(shape, dtype=np.float32) for name in names}
+        except (MemoryError, ValueError):  # or no array is that large
+            raise CorpusError(
+                "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
+            ) from None
+        for part, group, rows, offsets in self.layout.blocks(days):
+            for _, stored in self.groups(folder, part, names, [group]):
+                for values, block in zip(found.values(), stored, strict=True):
+                    turn_days(block, offsets, nodes, values, rows)
+        return found
+
+    def _refuse_absent(self, name: str) -> None:
+        """Refuse an array that the corpus does not hold."""
+        if name in self.extras.holds:
+            return
+        also = ", ".join(self.extras.holds)
+        what = f"voltages and {also}" if also else "voltages only"
+        raise CorpusError(
+            f"this release publishes {what}; a release on a twin can also publish its loads, the power of "
+            "its sources and the states of its controls (network.also_publish)"
+        )
 
     def node_series(
         self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
@@ -339,9 +386,9 @@ class Corpus:
         phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
         if with_loads:
-            self._reader.refuse_absent("loads")
-            columns = self.extras.columns(self.layout.steps, folder=LOADS)
-            series |= self._reader.node_values(columns, *wanted)
+            self._refuse_absent("loads")
+            columns = self.extras.columns(self.layout.steps, folder=schema.LOADS)
+            series |= self._node_values(columns, *wanted)
         return series
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
@@ -399,7 +446,7 @@ def _positions(asked: Days | Nodes, count: int, what: str, ids: tuple[str, ...] 
         raise unclear
     wrong = [item for item, k in zip(given, numbers, strict=True) if not 0 <= k < count]
     if wrong and ids:
-        raise CorpusError(f"the corpus has no node {wrong[0]!r}; its nodes are in {NODES_FILE}")
+        raise CorpusError(f"the corpus has no node {wrong[0]!r}; its nodes are in {schema.NODES_FILE}")
     if wrong:
         raise CorpusError(f"the corpus has {what}s 0 to {count - 1} and another one was asked for")
     return np.array(numbers, dtype=np.int64)
@@ -420,16 +467,16 @@ def open_corpus(
     CorpusError : there is no release, an unfinished one, one of another version of the format, or a damaged
         one.
     """
-    directory = location(path)
+    directory = storage.location(path)
     if isinstance(directory, RemotePath):
         refuse_unfinished(directory)
     elif not directory.is_dir():
         raise CorpusError(
             f"{directory} is not a directory; give the directory of a release", code="release-not-found"
         )
-    listed = read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
-    layout, release_id, nodes = read_nodes(directory, listed.source(NODES_FILE))
-    last = f"{DATA}/{part_name(layout.n_parts - 1)}"
+    listed = storage.read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
+    layout, release_id, nodes = tables.read_nodes(directory, listed.source(schema.NODES_FILE))
+    last = f"{schema.DATA}/{schema.part_name(layout.n_parts - 1)}"
     if not listed.has(last):
         raise CorpusError(
             f"{directory / last} is missing; is this the place of a finished release?",
@@ -440,11 +487,12 @@ def open_corpus(
 
 def refuse_unfinished(place: RemotePath) -> None:
     """A store has no renaming, so that parts of a release are there before the whole is: see the manifest."""
-    with loading(place):
-        finished = (place / MANIFEST_FILE).exists()
+    with storage.loading(place):
+        finished = (place / schema.MANIFEST_FILE).exists()
     if not finished:
         raise CorpusError(
-            f"{place} has no {MANIFEST_FILE}; give the URL of a finished release", code="release-not-found"
+            f"{place} has no {schema.MANIFEST_FILE}; give the URL of a finished release",
+            code="release-not-found",
         )
 
 
@@ -452,7 +500,10 @@ def refuse_unfinished(place: RemotePath) -> None:
 def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, extras: ExtrasLayout) -> Any:
     """`xarray.Dataset` of voltages, and of what is beside them in these extras, over (day, step, node)."""
     along = "day", "step", "node"
-    columns = {column.name: column for column in (*voltage_columns(1), *extras.columns(1, folder=LOADS))}
+    columns = {
+        column.name: column
+        for column in (*schema.voltage_columns(1), *extras.columns(1, folder=schema.LOADS))
+    }
     arrays: dict[str, Any] = {}
     for name, values in corpus.node_series(days, nodes, with_loads=extras.loads).items():
         own = columns[name]

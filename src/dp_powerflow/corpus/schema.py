@@ -193,8 +193,8 @@ class ExtrasLayout:
                 yield from array.made(held, steps)
 
     def shape_of(self, name: str, days: int, layout: CorpusLayout) -> tuple[int, ...]:
-        """Shape of an array for some days."""
-        array = next(array for array in EXTRAS if array.name == name)
+        """Shape of the voltages, or of an array, for some days."""
+        array = next((array for array in EXTRAS if array.name == name), EXTRAS[0])
         last = {"node": (layout.nodes,), None: ()}.get(array.axis, (getattr(self, array.held),))
         return (days, layout.steps, *last)
 

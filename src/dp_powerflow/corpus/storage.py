@@ -33,10 +33,6 @@ from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.errors import CorpusError, MissingExtraError, OutputTakenError, require
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
-
-
 EXTRA = "storage"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _BLOCK = 1 << 22
@@ -161,18 +157,13 @@ class RemotePath:
         scheme = urlsplit(self.url).scheme
         try:
             store, key = fsspec.url_to_fs(self.url)
-        except ImportError:
-            if scheme in ("s3", "s3a"):
+        except (ImportError, ValueError) as error:
+            if isinstance(error, ImportError) and scheme in ("s3", "s3a"):
                 raise MissingExtraError("s3fs", EXTRA) from None
-            raise CorpusError(
-                f"fsspec needs another package for {scheme}:// URLs; install it, or use s3:// or a path",
-                code="store-unreachable",
-            ) from None
-        except ValueError:
-            raise CorpusError(
-                f"there is no {scheme}:// storage; give a path or a URL such as s3://…",
-                code="store-unreachable",
-            ) from None
+            lacks = f"fsspec needs another package for {scheme}:// URLs; install it, or use s3:// or a path"
+            unknown = f"there is no {scheme}:// storage; give a path or a URL such as s3://…"
+            why = lacks if isinstance(error, ImportError) else unknown
+            raise CorpusError(why, code="store-unreachable") from None
         return store, str(key)
 
 
@@ -310,32 +301,33 @@ def storing(place: Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = _why_not_stored if isinstance(place, RemotePath) else _why_not_written
-        raise CorpusError(why(f"{place}", error)) from error
+        if isinstance(place, RemotePath):
+            kinds = (PermissionError, FileNotFoundError, OSError)
+            why = next(_NOT_STORED[kind] for kind in kinds if isinstance(error, kind))
+        else:
+            why = _NOT_WRITTEN.get(error.errno, "{} cannot be written: {}")
+        raise CorpusError(why.format(place, error.strerror or "unknown reason")) from error
 
 
-def _why_not_written(path: str, error: OSError) -> str:
-    if error.errno in _FULL:
-        return (
-            f"the disk is full or a quota is reached while writing {path}; "
-            "free some space and run the same command again, parts already written are kept"
-        )
-    if error.errno == errno.EROFS:
-        return f"{path} is on a read-only file system; choose a directory that can be written"
-    if error.errno in _FORBIDDEN:
-        return f"no permission to write {path}; change its permissions or choose another directory"
-    return f"{path} cannot be written: {error.strerror or 'unknown reason'}"
-
-
-def _why_not_stored(url: str, error: OSError) -> str:
-    if isinstance(error, PermissionError):
-        return f"no permission to write {url}; check credentials in the environment and the bucket's policy"
-    if isinstance(error, FileNotFoundError):
-        return f"{url} cannot be written: there is no such bucket; make it first"
-    return (
-        f"{url} cannot be written: the store does not answer or refuses; check the address, then run "
-        "the same command again, parts already there are kept"
-    )
+_NOT_WRITTEN: dict[int | None, str] = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        "the disk is full or a quota is reached while writing {}; "
+        "free some space and run the same command again, parts already written are kept",
+    ),
+    errno.EROFS: "{} is on a read-only file system; choose a directory that can be written",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        "no permission to write {}; change its permissions or choose another directory",
+    ),
+}
+_NOT_STORED = {
+    PermissionError: "no permission to write {}; check credentials in the environment and the bucket's "
+    "policy",
+    FileNotFoundError: "{} cannot be written: there is no such bucket; make it first",
+    OSError: "{} cannot be written: the store does not answer or refuses; check the address, then run "
+    "the same command again, parts already there are kept",
+}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ declared public.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,43 +23,12 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES, Weather
-from dp_powerflow.corpus.grid import (
-    Float32Array,
-    NodeColumns,
-    round_power,
-    rounded_powers,
-    rounded_voltages,
-    turn_days,
-)
-from dp_powerflow.corpus.schema import (
-    BESIDE,
-    BUSES_FILE,
-    CONNECTION_FILES,
-    CONNECTIONS_FILE,
-    DATA,
-    DAYS_FILE,
-    FEEDER,
-    LOADS,
-    NODES_FILE,
-    NOTHING,
-    Column,
-    CorpusLayout,
-    ExtrasLayout,
-    bus_columns,
-    connection_columns,
-    day_columns,
-    extras_in,
-    node_columns,
-    part_name,
-    part_schema,
-    parts_of,
-    read_metadata,
-    table_schema,
-)
+from dp_powerflow.corpus import schema
+from dp_powerflow.corpus.schema import Column, CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import Listed, Location, loading, open_parquet
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.quantities import KINDS
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 MOST_PLACE = 1e12
 """Largest size of a coordinate, in any unit: what is beyond is none, and could not be drawn."""
@@ -84,21 +53,21 @@ PARQUET: Mapping[str, Any] = {
 _NUMBERS = ("day", "node")
 
 
-def encode_table(schema: pa.Schema, columns: Iterable[Any]) -> bytes:
+def encode_table(fields: pa.Schema, columns: Iterable[Any]) -> bytes:
     """Bytes of a whole table."""
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, fields, strict=True)], schema=fields)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **PARQUET)
     return bytes(sink.getvalue())
 
 
-def encode_groups(schema: pa.Schema, groups: Iterable[Sequence[NDArray[Any]]]) -> memoryview:
+def encode_groups(fields: pa.Schema, groups: Iterable[Sequence[NDArray[Any]]]) -> memoryview:
     """Bytes of a part from the columns of its row groups: numbers (row,) and lists (row, step)."""
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
+    with pq.ParquetWriter(sink, fields, **_options(fields)) as writer:
         for columns in groups:
-            arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
-            table = pa.Table.from_arrays(arrays, schema=schema)
+            arrays = [_array(values, field) for values, field in zip(columns, fields, strict=True)]
+            table = pa.Table.from_arrays(arrays, schema=fields)
             writer.write_table(table, row_group_size=len(table))
     return memoryview(sink.getvalue()).cast("B")
 
@@ -109,10 +78,10 @@ def _array(values: NDArray[Any], field: pa.Field) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel(), field.type.value_type), type=field.type)
 
 
-def _options(schema: pa.Schema) -> dict[str, Any]:
-    numbers = [name for name in _NUMBERS if name in schema.names]
+def _options(fields: pa.Schema) -> dict[str, Any]:
+    numbers = [name for name in _NUMBERS if name in fields.names]
     encoding = dict.fromkeys(numbers, "DELTA_BINARY_PACKED")
-    for field in schema:
+    for field in fields:
         if pa.types.is_fixed_size_list(field.type) and field.type.value_type == pa.float32():
             encoding[f"{field.name}.list.element"] = "BYTE_STREAM_SPLIT"
     return {**PARQUET, "column_encoding": encoding, "write_statistics": numbers}
@@ -194,15 +163,17 @@ def encode_nodes(layout: CorpusLayout, release_id: str, nodes: NodeTable) -> byt
     if len(nodes.ids) != layout.nodes:
         raise CorpusError(f"the corpus has {layout.nodes} nodes and the node table {len(nodes.ids)}")
     columns = [range(layout.nodes), nodes.ids, *((nodes.phase, nodes.bus) if nodes.connected else ())]
-    return encode_table(table_schema(node_columns(nodes.connected), layout, release_id), columns)
+    return encode_table(
+        schema.table_schema(schema.node_columns(nodes.connected), layout, release_id), columns
+    )
 
 
 def read_nodes(directory: Location, content: Source) -> tuple[CorpusLayout, str, NodeTable]:
     """Layout, release id and node table, from `nodes.parquet` or its bytes."""
-    with loading(directory / NODES_FILE):
+    with loading(directory / schema.NODES_FILE):
         table = read_table(content)
-        layout, release_id = read_metadata(table.schema.metadata)
-        _expect(table, node_columns("bus" in table.column_names), layout, release_id)
+        layout, release_id = schema.read_metadata(table.schema.metadata)
+        _expect(table, schema.node_columns("bus" in table.column_names), layout, release_id)
         columns = table.to_pydict()
         if len(table) != layout.nodes or columns.pop("node") != list(range(layout.nodes)):
             raise ValueError("not one row per node in order")
@@ -221,7 +192,7 @@ def _as_damage() -> Iterator[None]:
 
 
 def _expect(table: pa.Table, columns: Iterable[Column], layout: CorpusLayout, release_id: str) -> None:
-    if not table.schema.equals(table_schema(columns, layout, release_id), check_metadata=True):
+    if not table.schema.equals(schema.table_schema(columns, layout, release_id), check_metadata=True):
         raise ValueError("columns, types or metadata are not those of a corpus")
 
 
@@ -324,11 +295,11 @@ def encode_connections(layout: CorpusLayout, release_id: str, found: Connections
     if len(found.bus_of) != layout.nodes:
         raise CorpusError("the connections of a corpus need one bus per node of it")
     places = () if found.coordinates is None else found.coordinates.T
-    buses = bus_columns(found.coordinates is not None), [found.bus_ids, found.source, *places]
-    pairs = connection_columns(), [*found.pairs.T, found.kinds]
-    tables = zip(CONNECTION_FILES, (buses, pairs), strict=True)
+    buses = schema.bus_columns(found.coordinates is not None), [found.bus_ids, found.source, *places]
+    pairs = schema.connection_columns(), [*found.pairs.T, found.kinds]
+    tables = zip(schema.CONNECTION_FILES, (buses, pairs), strict=True)
     return {
-        name: encode_table(table_schema(columns, layout, release_id), values)
+        name: encode_table(schema.table_schema(columns, layout, release_id), values)
         for name, (columns, values) in tables
     }
 
@@ -353,12 +324,12 @@ def read_connections(
     """
     if buses_file is None and pairs_file is None:
         return None
-    with loading(directory / (BUSES_FILE if buses_file is None else CONNECTIONS_FILE)):
+    with loading(directory / (schema.BUSES_FILE if buses_file is None else schema.CONNECTIONS_FILE)):
         if buses_file is None or pairs_file is None or not nodes.connected:
             raise ValueError("a file, or a column of the nodes, without the others")
         buses, pairs = read_table(buses_file), read_table(pairs_file)
-        _expect(buses, bus_columns("x" in buses.column_names), layout, release_id)
-        _expect(pairs, connection_columns(), layout, release_id)
+        _expect(buses, schema.bus_columns("x" in buses.column_names), layout, release_id)
+        _expect(pairs, schema.connection_columns(), layout, release_id)
         with _as_damage():
             return _connections_of(buses, pairs, nodes)
 
@@ -418,7 +389,7 @@ def encode_days(layout: CorpusLayout, release_id: str, days: DayTable) -> bytes:
         raise CorpusError(f"the corpus has {layout.days} days and the calendar {calendar.n_days}")
     values = [] if days.weather is None else list(days.weather.values.T)
     columns = [range(layout.days), calendar.days, days.holiday, calendar.off, *values]
-    return encode_table(table_schema(day_columns(days.names), layout, release_id), columns)
+    return encode_table(schema.table_schema(schema.day_columns(days.names), layout, release_id), columns)
 
 
 def read_days(
@@ -432,10 +403,10 @@ def read_days(
     """
     if content is None:
         return None
-    with loading(directory / DAYS_FILE):
+    with loading(directory / schema.DAYS_FILE):
         table = read_table(content)
         weather = tuple(name for name in FEATURES if name in table.column_names)
-        _expect(table, day_columns(weather), layout, release_id)
+        _expect(table, schema.day_columns(weather), layout, release_id)
         with _as_damage():
             return _days_of(table, layout, weather)
 
@@ -455,97 +426,10 @@ def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) ->
     return DayTable(calendar, found)
 
 
-# --- parts: voltages, powers, taps and states of capacitors -------------------------------------------------
-# Numbers are rounded to the public grid of `corpus/grid.py` when they are written.
-_INT16 = np.iinfo(np.int16)
-
-
-def encode_part(
-    extras: ExtrasLayout,
-    layout: CorpusLayout,
-    release_id: str,
-    part: int,
-    voltages: ComplexArray | NodeColumns,
-    given: Mapping[str, Any] | None = None,
-) -> dict[str, memoryview]:
-    """Relative names and bytes of the files of a part, the voltages last, rounded to the public grid.
-
-    Parameters
-    ----------
-    voltages : complex (day, step, node) [p.u.].
-    given : by name exactly the arrays of `EXTRAS` that `extras` says, complex ones in kW + j kvar.
-
-    Raises
-    ------
-    CorpusError : something is missing that the corpus holds, or there that it does not hold, or of another
-        shape.
-    """
-    days, shape = layout.days_of(part), (len(layout.days_of(part)), layout.steps, layout.nodes)
-    if voltages.shape != shape:
-        raise CorpusError(
-            f"part {part} needs voltages of shape (day, step, node) = {shape}, not {voltages.shape}"
-        )
-    arrays = _checked(extras, layout, part, given or {})
-    made = {}
-    for folder in (*extras.folders, DATA):
-        schema = part_schema(folder, layout, extras, release_id, part)
-        if folder == FEEDER:  # one row group: a part has few days, and a day few columns
-            columns = extras.columns(layout.steps, folder=FEEDER)
-            stored = [_stored(column, arrays[column.of]) for column in columns]
-            content = encode_groups(schema, [[np.arange(days.start, days.stop), *stored]])
-        elif folder == LOADS:
-            powers = [arrays[array.name] for array in extras.arrays if array.folder == LOADS]
-            content = encode_groups(schema, _groups(layout, part, powers, rounded_powers))
-        else:
-            content = encode_groups(schema, _groups(layout, part, [voltages], rounded_voltages))
-        made[f"{folder}/{part_name(part)}"] = content
-    return made
-
-
-def _checked(
-    extras: ExtrasLayout, layout: CorpusLayout, part: int, arrays: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    if arrays.keys() != set(extras.holds):
-        wanted, got = (", ".join(names) or "nothing" for names in (extras.holds, arrays))
-        raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
-    for name, values in arrays.items():
-        shape = extras.shape_of(name, len(layout.days_of(part)), layout)
-        if values.shape != shape:
-            raise CorpusError(f"part {part} needs {name} of shape {shape}, not {values.shape}")
-    return arrays
-
-
-def _groups(
-    layout: CorpusLayout,
-    part: int,
-    given: Sequence[ComplexArray | NodeColumns],
-    rounded: Callable[[NodeColumns, range], tuple[Float32Array, Float32Array]],
-) -> Iterator[list[NDArray[Any]]]:
-    """Columns of the row groups of a part: day, node, and two for each array (day, step, node)."""
-    first, nodes = layout.days_of(part).start, np.arange(layout.nodes)
-    columns = [NodeColumns.of(values) for values in given]
-    for days in layout.groups_of(part):
-        rows = [np.repeat(np.arange(days.start, days.stop), layout.nodes), np.tile(nodes, len(days))]
-        within = range(days.start - first, days.stop - first)
-        yield [*rows, *(made for values in columns for made in rounded(values, within))]
-
-
-def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
-    """Values (day, step) as the type of the column; refuses what it cannot hold."""
-    own = values if column.index is None else values[..., column.index]
-    if column.value == "float32":
-        return round_power(getattr(own, column.part or "real"))
-    if column.value == "bool" and not np.all((own == 0) | (own == 1)):
-        raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
-    if column.value == "int16" and not np.all((own >= _INT16.min) & (own <= _INT16.max)):
-        raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
-    return own.astype(column.dtype)
-
-
-# --- parts read again -------------------------------------------------------------------------------------
+# --- parts -----------------------------------------------------------------------------------------------
 def row_groups(folder: str, layout: CorpusLayout, part: int) -> list[range]:
     """Days in each row group of a part; a part of `feeder/` is one."""
-    return [layout.days_of(part)] if folder == FEEDER else layout.groups_of(part)
+    return [layout.days_of(part)] if folder == schema.FEEDER else layout.groups_of(part)
 
 
 def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
@@ -563,7 +447,7 @@ def find_extras(
     root: Location,
     layout: CorpusLayout,
     release_id: str,
-    folders: Iterable[str] = BESIDE,
+    folders: Iterable[str] = schema.BESIDE,
     files: Listed | None = None,
 ) -> ExtrasLayout:
     """What a corpus holds beside its voltages, from its first part.
@@ -579,119 +463,16 @@ def find_extras(
     """
     schemas, files = {}, Listed(root) if files is None else files
     for folder in folders:
-        name = f"{folder}/{part_name(0)}"
+        name = f"{folder}/{schema.part_name(0)}"
         with loading(root / name):
             if files.has(name):
                 with open_parquet(files.source(name)) as file:
                     schemas[folder] = file.schema_arrow
-    extras = extras_in({folder: schema.names for folder, schema in schemas.items()})
-    for folder, schema in schemas.items():
-        with loading(root / folder / part_name(0)):
-            if not schema.equals(part_schema(folder, layout, extras, release_id, 0), check_metadata=True):
+    extras = schema.extras_in({folder: fields.names for folder, fields in schemas.items()})
+    for folder, fields in schemas.items():
+        with loading(root / folder / schema.part_name(0)):
+            if not fields.equals(
+                schema.part_schema(folder, layout, extras, release_id, 0), check_metadata=True
+            ):
                 raise ValueError("not a part of this corpus")
     return extras
-
-
-@dataclass(frozen=True)
-class PartReader:
-    """Reads the parts of a corpus.
-
-    Attributes
-    ----------
-    root : directory or URL of the release.
-    layout, release_id : of the corpus.
-    files : gives the files.
-    known : what there is beside the voltages; None finds it in the first part.
-    """
-
-    root: Location
-    layout: CorpusLayout
-    release_id: str
-    files: Listed
-    known: ExtrasLayout | None = None
-
-    @cached_property
-    def extras(self) -> ExtrasLayout:
-        """What there is beside the voltages."""
-        if self.known is not None:
-            return self.known
-        return find_extras(self.root, self.layout, self.release_id, files=self.files)
-
-    def groups(
-        self, folder: str, part: int, names: Iterable[str], chosen: Iterable[int] | None = None
-    ) -> Iterator[tuple[range, list[NDArray[Any]]]]:
-        """Row groups of a part, by default all: their days, and columns as they are stored.
-
-        A column is (day, node, step), of `feeder/` (day, step).
-        """
-        layout, wanted, held = self.layout, [*names], row_groups(folder, self.layout, part)
-        per_day, rows = ((), ("day",)) if folder == FEEDER else ((layout.nodes,), ("day", "node"))
-        content = self.files.source(f"{folder}/{part_name(part)}")
-        extras = NOTHING if folder == DATA else self.extras  # voltages are read whatever lies beside them
-        expected = part_schema(folder, layout, extras, self.release_id, part)
-        with loading(self.root / folder / part_name(part)), open_parquet(content) as file:
-            if not file.schema_arrow.equals(expected, check_metadata=True):
-                raise ValueError("not a part of this corpus")
-            for number in range(len(held)) if chosen is None else chosen:
-                days = held[number]
-                table = file.read_row_group(number, columns=[*rows, *wanted], use_threads=False)
-                if not rows_in_order(table, days, layout.nodes):
-                    raise ValueError("rows out of order")
-                shape = (len(days), *per_day, layout.steps)
-                yield days, [list_numbers(table.column(name)).reshape(shape) for name in wanted]
-
-    def node_values(
-        self, columns: Iterable[Column], days: IntArray, nodes: IntArray
-    ) -> dict[str, Float32Array]:
-        """Columns of one folder as they are stored: float32 (day, step, node) by name.
-
-        Raises
-        ------
-        CorpusError : they do not fit into memory.
-        """
-        wanted = [*columns]
-        folder, names = wanted[0].file.split("/")[0], [column.name for column in wanted]
-        shape = (len(days), self.layout.steps, len(nodes))
-        try:
-            found = {name: np.empty(shape, dtype=np.float32) for name in names}
-        except (MemoryError, ValueError):  # or no array is that large
-            raise CorpusError(
-                "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
-            ) from None
-        for part, group, rows, offsets in self.layout.blocks(days):
-            for _, stored in self.groups(folder, part, names, [group]):
-                for values, block in zip(found.values(), stored, strict=True):
-                    turn_days(block, offsets, nodes, values, rows)
-        return found
-
-    def values(self, name: str, days: IntArray, nodes: IntArray) -> NDArray[Any]:
-        """An array of `EXTRAS`, (day, step, …); `nodes` are of an array per node."""
-        self.refuse_absent(name)
-        columns = [*self.extras.columns(self.layout.steps, of=name)]
-        if columns[0].file == parts_of(LOADS):
-            stored = self.node_values(columns, days, nodes).values()
-            found = np.stack([values.astype(np.float64) for values in stored], axis=-1)
-        else:
-            found = np.empty((len(days), self.layout.steps, len(columns)), dtype=np.float64)
-            parts = days // self.layout.days_per_part
-            for part in np.unique(parts).tolist():
-                rows = np.flatnonzero(parts == part)
-                for held, blocks in self.groups(FEEDER, part, [column.name for column in columns]):
-                    found[rows] = np.stack([block[days[rows] - held.start] for block in blocks], axis=-1)
-        if columns[0].part:
-            found = found[..., 0::2] + 1j * found[..., 1::2]
-        elif columns[0].value != "float32":
-            plain = columns[0].value == "bool" and columns[0].index is None
-            found = found.astype(np.bool_ if plain else np.int64)
-        return found[..., 0] if columns[0].index is None else found
-
-    def refuse_absent(self, name: str) -> None:
-        """Refuse an array that the corpus does not hold."""
-        if name in self.extras.holds:
-            return
-        also = ", ".join(self.extras.holds)
-        what = f"voltages and {also}" if also else "voltages only"
-        raise CorpusError(
-            f"this release publishes {what}; a release on a twin can also publish its loads, the power of "
-            "its sources and the states of its controls (network.also_publish)"
-        )

@@ -15,35 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_powerflow._threads import in_order
+from dp_powerflow.corpus import schema
+from dp_powerflow.corpus import tables as stored
 from dp_powerflow.corpus.grid import VM_PER_PU, Phasors, on_grid, power_on_grid, vm_counts
-from dp_powerflow.corpus.schema import (
-    BESIDE,
-    CONNECTION_FILES,
-    DATA,
-    DAYS_FILE,
-    FEEDER,
-    FOLDERS,
-    NODES_FILE,
-    NOTHING,
-    CorpusLayout,
-    ExtrasLayout,
-    part_name,
-    part_number,
-    part_schema,
-)
+from dp_powerflow.corpus.schema import CorpusLayout, ExtrasLayout
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
-from dp_powerflow.corpus.tables import (
-    Connections,
-    DayTable,
-    NodeTable,
-    find_extras,
-    list_numbers,
-    read_connections,
-    read_days,
-    read_nodes,
-    row_groups,
-    rows_in_order,
-)
+from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable
 from dp_powerflow.errors import CorpusError
 
 RELEASE_FILES = frozenset(
@@ -53,9 +30,10 @@ RELEASE_FILES = frozenset(
     }
 )
 """What a release may hold beside `data/` and the tables below."""
-_TABLES = frozenset({NODES_FILE, DAYS_FILE, *CONNECTION_FILES})
+_TABLES = frozenset({schema.NODES_FILE, schema.DAYS_FILE, *schema.CONNECTION_FILES})
 _NOT_CONNECTED = (
-    f"{' and '.join(CONNECTION_FILES)} are not both there and whole, or contradict each other or the nodes."
+    f"{' and '.join(schema.CONNECTION_FILES)} are not both there and whole, or contradict each other or the "
+    "nodes."
 )
 
 
@@ -86,7 +64,7 @@ class CorpusReport:
     vm_range_pu: tuple[float, float] | None
     nodes: NodeTable | None
     hashes: Mapping[str, str]
-    extras: ExtrasLayout = NOTHING
+    extras: ExtrasLayout = schema.NOTHING
     n_powers: int = 0
     n_scaled_down: int = 0
     days: DayTable | None = None
@@ -111,20 +89,22 @@ def validate_corpus(
     """
     directory, seen = location(path), _Seen()
     try:
-        with loading(directory / NODES_FILE):
-            source = seen.source(directory, NODES_FILE)
-        layout, release_id, nodes = read_nodes(directory, source)
+        with loading(directory / schema.NODES_FILE):
+            source = seen.source(directory, schema.NODES_FILE)
+        layout, release_id, nodes = stored.read_nodes(directory, source)
         parts, problems = _listing(directory, layout, frozenset(other_files))
         tables = {name for name in _TABLES if (directory / name).exists()}
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
-    extras, beside = NOTHING, list[str]()
+    extras, beside = schema.NOTHING, list[str]()
     try:
-        extras = find_extras(directory, layout, release_id, (name for name in BESIDE if 0 in parts[name]))
+        extras = stored.find_extras(
+            directory, layout, release_id, (name for name in schema.BESIDE if 0 in parts[name])
+        )
     except CorpusError as error:
         beside = [str(error)]
-    for folder in FOLDERS:
-        missing, own = layout.n_parts - len(parts[folder]), folder in (DATA, *extras.folders)
+    for folder in schema.FOLDERS:
+        missing, own = layout.n_parts - len(parts[folder]), folder in (schema.DATA, *extras.folders)
         if own and missing:
             problems.append(f"{missing} of {layout.n_parts} parts are missing in {folder}/.")
         if own:
@@ -133,21 +113,20 @@ def validate_corpus(
         elif parts[folder] and not beside:
             problems.append(f"{folder}/ does not hold its first part.")
     problems += beside
-    found: dict[str, Any] = {}
-    for name, files, read, problem in (
-        (
-            "days",
-            (DAYS_FILE,),
-            read_days,
-            f"{DAYS_FILE} is damaged, of another corpus, or contradicts itself.",
-        ),
-        ("connections", CONNECTION_FILES, partial(read_connections, nodes=nodes), _NOT_CONNECTED),
-    ):
-        try:
-            sources = [seen.source(directory, file) if file in tables else None for file in files]
-            found[name] = read(directory, layout, release_id, *sources)
-        except (OSError, CorpusError):
-            problems.append(problem)
+
+    def source_of(name: str) -> pa.BufferReader | None:
+        return seen.source(directory, name) if name in tables else None
+
+    days = connections = None
+    try:
+        days = stored.read_days(directory, layout, release_id, source_of(schema.DAYS_FILE))
+    except (OSError, CorpusError):
+        problems.append(f"{schema.DAYS_FILE} is damaged, of another corpus, or contradicts itself.")
+    try:
+        buses, pairs = map(source_of, schema.CONNECTION_FILES)
+        connections = stored.read_connections(directory, layout, release_id, buses, pairs, nodes)
+    except (OSError, CorpusError):
+        problems.append(_NOT_CONNECTED)
     return CorpusReport(
         tuple(problems),
         layout,
@@ -159,7 +138,8 @@ def validate_corpus(
         extras,
         seen.powers // 2,
         seen.scaled_down,
-        **found,
+        days,
+        connections,
     )
 
 
@@ -195,11 +175,11 @@ def _listing(
     directory: Location, layout: CorpusLayout, other_files: frozenset[str]
 ) -> tuple[dict[str, list[int]], list[str]]:
     """Numbers of the parts that are there by folder, and what should not be there."""
-    parts: dict[str, list[int]] = {folder: [] for folder in FOLDERS}
+    parts: dict[str, list[int]] = {folder: [] for folder in schema.FOLDERS}
     names, problems = _names_below(directory, other_files)
     for name in names:
         folder, _, file = name.rpartition("/")
-        part = part_number(file) if folder in FOLDERS else None
+        part = schema.part_number(file) if folder in schema.FOLDERS else None
         if part is not None and part < layout.n_parts:
             parts[folder].append(part)
         elif name not in other_files | _TABLES:
@@ -214,7 +194,10 @@ def _names_below(directory: Location, other_files: frozenset[str]) -> tuple[list
             return list(directory.below()), []
     names, problems = [], []
     folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
-    folders |= {DATA, *(folder for folder in BESIDE if any((directory / folder).glob("part-*")))}
+    folders |= {
+        schema.DATA,
+        *(folder for folder in schema.BESIDE if any((directory / folder).glob("part-*"))),
+    }
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
@@ -230,11 +213,11 @@ def _look_at_part(
     directory: Location, layout: CorpusLayout, release_id: str, folder: str, extras: ExtrasLayout, part: int
 ) -> _Seen:
     """Read, hash and check a part."""
-    name, seen = f"{folder}/{part_name(part)}", _Seen()
+    name, seen = f"{folder}/{schema.part_name(part)}", _Seen()
     try:
         source = seen.source(directory, name)
-        schema = part_schema(folder, layout, extras, release_id, part)
-        found = _check_part(source, schema, layout, folder, part, seen)
+        fields = schema.part_schema(folder, layout, extras, release_id, part)
+        found = _check_part(source, fields, layout, folder, part, seen)
         seen.problems += [f"{name}: {problem}" for problem in found]
     except (OSError, pa.ArrowException, ValueError):
         seen.problems = [f"{name} is damaged or not a Parquet file."]
@@ -242,11 +225,11 @@ def _look_at_part(
 
 
 def _check_part(
-    source: pa.BufferReader, schema: pa.Schema, layout: CorpusLayout, folder: str, part: int, seen: _Seen
+    source: pa.BufferReader, fields: pa.Schema, layout: CorpusLayout, folder: str, part: int, seen: _Seen
 ) -> Iterator[str]:
-    groups, per_day = row_groups(folder, layout, part), 1 if folder == FEEDER else layout.nodes
+    groups, per_day = stored.row_groups(folder, layout, part), 1 if folder == schema.FEEDER else layout.nodes
     with open_parquet(source, page_checksum_verification=True) as file:
-        if not file.schema_arrow.equals(schema, check_metadata=True):
+        if not file.schema_arrow.equals(fields, check_metadata=True):
             yield "columns, types or metadata are not those of this part of this corpus."
             return
         rows = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
@@ -256,11 +239,11 @@ def _check_part(
         for number, days in enumerate(groups):
             table = file.read_row_group(number, use_threads=False)
             where = f"days {days.start} to {days.stop - 1}"
-            if not rows_in_order(table, days, layout.nodes):
-                what = "are not there" if folder == FEEDER else "do not hold every node"
+            if not stored.rows_in_order(table, days, layout.nodes):
+                what = "are not there" if folder == schema.FEEDER else "do not hold every node"
                 yield f"{where} {what} exactly once, in order."
-            series = {f.name: table.column(f.name) for f in schema if pa.types.is_fixed_size_list(f.type)}
-            values = {name: list_numbers(column) for name, column in series.items()}
+            series = {f.name: table.column(f.name) for f in fields if pa.types.is_fixed_size_list(f.type)}
+            values = {name: stored.list_numbers(column) for name, column in series.items()}
             if any(
                 column.null_count or values[name].size != len(table) * layout.steps
                 for name, column in series.items()
@@ -272,7 +255,7 @@ def _check_part(
 
 def _check_values(folder: str, values: dict[str, NDArray[Any]], where: str, seen: _Seen) -> Iterator[str]:
     """Count the values of a row group; what is wrong with them."""
-    if folder == DATA:
+    if folder == schema.DATA:
         phasors = Phasors(values["vm_pu"], values["va_deg"])
         seen.n += phasors.vm_pu.size
         valid = on_grid(phasors)

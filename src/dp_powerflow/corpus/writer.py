@@ -12,65 +12,30 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
-from dp_powerflow.corpus.grid import NodeColumns
-from dp_powerflow.corpus.schema import (
-    BUSES_FILE,
-    CONNECTIONS_FILE,
-    DATA,
-    DAYS_FILE,
-    FOLDERS,
-    MANIFEST_FILE,
-    NODES_FILE,
-    NOTHING,
-    CorpusLayout,
-    ExtrasLayout,
-    check_release_id,
-    part_name,
-    part_number,
-    part_schema,
-    read_metadata,
-)
-from dp_powerflow.corpus.storage import (
-    Location,
-    RemotePath,
-    Version,
-    below,
-    hashes_of,
-    loading,
-    location,
-    open_parquet,
-    put,
-    refuse_taken,
-    storing,
-    version_of,
-)
-from dp_powerflow.corpus.tables import (
-    Connections,
-    DayTable,
-    NodeTable,
-    encode_connections,
-    encode_days,
-    encode_nodes,
-    encode_part,
-    find_extras,
-)
+from dp_powerflow.corpus import schema, storage, tables
+from dp_powerflow.corpus.grid import Float32Array, NodeColumns, round_power, rounded_powers, rounded_voltages
+from dp_powerflow.corpus.schema import Column, CorpusLayout, ExtrasLayout
+from dp_powerflow.corpus.storage import Location, RemotePath, Version
+from dp_powerflow.corpus.tables import Connections, DayTable, NodeTable
 from dp_powerflow.errors import CorpusError, OutputTakenError
 from dp_powerflow.units import ComplexArray
 
 
 def clear(place: RemotePath) -> None:
     """Remove all objects below: the manifest first, so that nobody takes the rest for a release."""
-    for name in sorted(place.below(), key=lambda name: (name != MANIFEST_FILE, name)):
+    for name in sorted(place.below(), key=lambda name: (name != schema.MANIFEST_FILE, name)):
         (place / name).unlink()
 
 
@@ -108,8 +73,8 @@ class RemoteStage:
     @property
     def complete(self) -> bool:
         """Whether the manifest is there and no run has anything left to do."""
-        with loading(self.target):
-            return (self.target / MANIFEST_FILE).exists() and not self.marker.exists()
+        with storage.loading(self.target):
+            return (self.target / schema.MANIFEST_FILE).exists() and not self.marker.exists()
 
     def reserve(self, *, begun: bool) -> None:
         """Refuse a place that is taken or cannot be written, before anything is spent.
@@ -141,7 +106,7 @@ class RemoteStage:
 
     def _held(self) -> bytes | None:
         """What the marker holds; None if there is none."""
-        with loading(self.target):
+        with storage.loading(self.target):
             return self.marker.read_bytes() if self.marker.exists() else None
 
     def check(self, *, begun: bool) -> None:
@@ -159,7 +124,7 @@ class RemoteStage:
     def _take(self, content: bytes) -> None:
         """Mark a place where nothing lies; CorpusError if it is not free."""
         self._refuse_taken()
-        with storing(self.target):
+        with storage.storing(self.target):
             self.marker.write_bytes(content)
 
     def _refuse_taken(self) -> None:
@@ -167,7 +132,7 @@ class RemoteStage:
         if not split.path.strip("/") and split.scheme != "memory":
             raise OutputTakenError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
         held = self._held()
-        with loading(self.target):
+        with storage.loading(self.target):
             taken = bool(self.target.below()) or self.target.exists()
         if held or (taken and held is not None):
             raise foreign_stage(f"{self.marker} and all below {self.target}")
@@ -176,12 +141,12 @@ class RemoteStage:
 
     def end(self) -> None:
         """The release is complete."""
-        with storing(self.target):
+        with storage.storing(self.target):
             self.marker.unlink()
 
     def discard(self) -> None:
         """Remove what is written so far."""
-        with storing(self.target):
+        with storage.storing(self.target):
             clear(self.target)
             self.marker.unlink()
 
@@ -213,13 +178,13 @@ class CorpusWriter:
     target: Location
     layout: CorpusLayout
     release_id: str
-    extras: ExtrasLayout = NOTHING
+    extras: ExtrasLayout = schema.NOTHING
     stage: str = ""
     sound: set[tuple[str, Version]] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_release_id(self.release_id)
-        object.__setattr__(self, "target", location(self.target))
+        schema.check_release_id(self.release_id)
+        object.__setattr__(self, "target", storage.location(self.target))
 
     @cached_property
     def remote(self) -> RemoteStage | None:
@@ -243,17 +208,17 @@ class CorpusWriter:
         if self.remote is not None and not self.remote.complete:
             return False
         try:
-            with open_parquet(self.target / NODES_FILE) as file:
-                found = read_metadata(file.schema_arrow.metadata)
+            with storage.open_parquet(self.target / schema.NODES_FILE) as file:
+                found = schema.read_metadata(file.schema_arrow.metadata)
             if found != (self.layout, self.release_id):
                 return False
-            return find_extras(self.target, self.layout, self.release_id) == self.extras
+            return tables.find_extras(self.target, self.layout, self.release_id) == self.extras
         except (OSError, KeyError, ValueError, CorpusError):
             return False
 
     def refuse_unseen(self) -> None:
         """Fail in a process that does not see what `prepare` has made, such as a worker elsewhere."""
-        seen = (self.partial / DATA).is_dir() if self.remote is None else self.remote.begun()
+        seen = (self.partial / schema.DATA).is_dir() if self.remote is None else self.remote.begun()
         if not seen:
             raise CorpusError(
                 f"a worker does not see {self.target}; the output of a release that several machines make is "
@@ -285,13 +250,13 @@ class CorpusWriter:
         if self.remote is not None:
             self.remote.reserve(begun=begun)
             return
-        refuse_taken(self._directory)
+        storage.refuse_taken(self._directory)
         if not begun:
             self.refuse_other_stages()
         probe = self._beside(PROBE)
-        with storing(self.target):
+        with storage.storing(self.target):
             try:
-                put(probe / "file", b"", make_folder=True)
+                storage.put(probe / "file", b"", make_folder=True)
             finally:
                 shutil.rmtree(probe, ignore_errors=True)
 
@@ -307,9 +272,9 @@ class CorpusWriter:
             self.remote.begin()
             self._refuse_foreign()
             return
-        refuse_taken(self._directory)
+        storage.refuse_taken(self._directory)
         self.refuse_other_stages(self.stage)
-        with storing(self.target):
+        with storage.storing(self.target):
             self.partial.parent.mkdir(parents=True, exist_ok=True)
             self.partial.mkdir(mode=0o700, exist_ok=True)
             for folder in self._folders:
@@ -330,7 +295,8 @@ class CorpusWriter:
         """Parts that are still to be written."""
         there = self._there()
         names = [
-            [f"{folder}/{part_name(part)}" for folder in self._folders] for part in range(self.layout.n_parts)
+            [f"{folder}/{schema.part_name(part)}" for folder in self._folders]
+            for part in range(self.layout.n_parts)
         ]
         return tuple(
             part
@@ -358,32 +324,65 @@ class CorpusWriter:
     def encoded(
         self, part: int, voltages: ComplexArray | NodeColumns, extras: Mapping[str, Any] | None = None
     ) -> dict[str, memoryview]:
-        """Files of a part by relative name, rounded to the public grid; parameters as of `write_part`."""
-        return encode_part(self.extras, self.layout, self.release_id, part, voltages, extras)
+        """Files of a part by relative name, voltages last, on the public grid; parameters as of `write_part`.
+
+        Raises
+        ------
+        CorpusError : something is missing that the corpus holds, or there that it does not hold, or of
+            another shape.
+        """
+        layout, days, arrays = self.layout, self.layout.days_of(part), extras or {}
+        if arrays.keys() != set(self.extras.holds):
+            wanted, got = (", ".join(names) or "nothing" for names in (self.extras.holds, arrays))
+            raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
+        for name, values in ("voltages", voltages), *arrays.items():
+            shape = self.extras.shape_of(name, len(days), layout)
+            if values.shape != shape:
+                raise CorpusError(f"part {part} needs {name} of shape {shape}, not {values.shape}")
+        made = {}
+        for folder in (*self.extras.folders, schema.DATA):
+            fields = schema.part_schema(folder, layout, self.extras, self.release_id, part)
+            if folder == schema.FEEDER:  # one row group: a part has few days, and a day few columns
+                columns = self.extras.columns(layout.steps, folder=folder)
+                stored = [_stored(column, arrays[column.of]) for column in columns]
+                groups = iter([[np.arange(days.start, days.stop), *stored]])
+            elif folder == schema.LOADS:
+                powers = [arrays[array.name] for array in self.extras.arrays if array.folder == folder]
+                groups = _groups(layout, part, powers, rounded_powers)
+            else:
+                groups = _groups(layout, part, [voltages], rounded_voltages)
+            made[f"{folder}/{schema.part_name(part)}"] = tables.encode_groups(fields, groups)
+        return made
 
     def write_files(self, files: Mapping[str, bytes | memoryview]) -> dict[str, str]:
         """Write files, such as `encoded` gives, one after the other; relative names and their SHA-256."""
-        with storing(self.target):
-            hashes = {name: put(self.root / name, content) for name, content in files.items()}
+        with storage.storing(self.target):
+            hashes = {name: storage.put(self.root / name, content) for name, content in files.items()}
             if self.remote is None:
-                self.sound.update((name, version_of(self.partial / name)) for name in files)
+                self.sound.update((name, storage.version_of(self.partial / name)) for name in files)
         return hashes
 
     def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
-        return self.write_files({NODES_FILE: encode_nodes(self.layout, self.release_id, nodes)})
+        return self.write_files({schema.NODES_FILE: tables.encode_nodes(self.layout, self.release_id, nodes)})
 
     def write_connections(self, connections: Connections | None) -> dict[str, str]:
         """Write `buses.parquet` and `connections.parquet`; nothing where they are not published.
 
         The node table has their columns too (`Connections.of_nodes`).
         """
-        made = {} if connections is None else encode_connections(self.layout, self.release_id, connections)
+        made = (
+            {}
+            if connections is None
+            else tables.encode_connections(self.layout, self.release_id, connections)
+        )
         return self.write_files(made)
 
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
-        made = {} if days is None else {DAYS_FILE: encode_days(self.layout, self.release_id, days)}
+        made = (
+            {} if days is None else {schema.DAYS_FILE: tables.encode_days(self.layout, self.release_id, days)}
+        )
         return self.write_files(made)
 
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
@@ -394,15 +393,24 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        taken = {"..", NODES_FILE, BUSES_FILE, CONNECTIONS_FILE, DAYS_FILE, *FOLDERS}
+        taken = {
+            "..",
+            schema.NODES_FILE,
+            schema.BUSES_FILE,
+            schema.CONNECTIONS_FILE,
+            schema.DAYS_FILE,
+            *schema.FOLDERS,
+        }
         if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
-            raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
-        if self.remote is not None and name == MANIFEST_FILE:
+            raise CorpusError(
+                f"a file added to a release has a relative path outside {schema.DATA}/, not {name!r}"
+            )
+        if self.remote is not None and name == schema.MANIFEST_FILE:
             self._refuse_incomplete()  # from now on readers take it for a release
             if not self.remote.begun():  # two runs that began at the same moment: the later mark counts
                 raise foreign_stage(f"{self.remote.marker} and all below {self.target}")
-        with storing(self.target):
-            return {relative.as_posix(): put(self.root / relative, content, make_folder=True)}
+        with storage.storing(self.target):
+            return {relative.as_posix(): storage.put(self.root / relative, content, make_folder=True)}
 
     def hashes(self, written: Mapping[str, str] | None = None) -> dict[str, str]:
         """SHA-256 of every file written so far, by relative path.
@@ -412,8 +420,8 @@ class CorpusWriter:
         written : of files whose bytes this run has hashed while it wrote them; only others are read.
         """
         known, names = written or {}, self._there()
-        with loading(self.target):
-            read = hashes_of(self.root, (name for name in names if name not in known))
+        with storage.loading(self.target):
+            read = storage.hashes_of(self.root, (name for name in names if name not in known))
         return {name: known[name] if name in known else read[name] for name in names}
 
     def finish(self) -> Location:
@@ -426,18 +434,18 @@ class CorpusWriter:
         """
         self._refuse_incomplete()
         if self.remote is not None:
-            if MANIFEST_FILE not in self._there():
-                raise CorpusError(f"the corpus is not complete, missing: {MANIFEST_FILE}; add it last")
+            if schema.MANIFEST_FILE not in self._there():
+                raise CorpusError(f"the corpus is not complete, missing: {schema.MANIFEST_FILE}; add it last")
             self.remote.end()
             return self.target
         target = self._directory
-        with storing(target):
+        with storage.storing(target):
             remove_temporaries(self.partial, also_locked=True)  # of workers that were given up
             for directory, _, _ in os.walk(self.partial):
                 sync_directory(Path(directory))
-            refuse_taken(target)
+            storage.refuse_taken(target)
             # Readable for whom new directories are: data/ was made with the mask of the user.
-            self.partial.chmod(stat.S_IMODE((self.partial / DATA).stat().st_mode))
+            self.partial.chmod(stat.S_IMODE((self.partial / schema.DATA).stat().st_mode))
             self.partial.rename(target)
             sync_directory(target.parent)
         return target
@@ -447,7 +455,7 @@ class CorpusWriter:
         if self.remote is not None:
             self.remote.discard()
             return
-        with storing(self.target):
+        with storage.storing(self.target):
             if self.partial.exists():
                 shutil.rmtree(self.partial)
 
@@ -463,25 +471,27 @@ class CorpusWriter:
     @property
     def _folders(self) -> tuple[str, ...]:
         """Folders of the parts."""
-        return (DATA, *self.extras.folders)
+        return (schema.DATA, *self.extras.folders)
 
     def _there(self) -> dict[str, Version]:
         """Names of the files that are written, each with what changes when the file does."""
-        with loading(self.target):
-            return {name: version for name, version in below(self.root).items() if not is_temporary(name)}
+        with storage.loading(self.target):
+            return {
+                name: version for name, version in storage.below(self.root).items() if not is_temporary(name)
+            }
 
     def _is_sound(self, name: str, part: int, version: Version) -> bool:
         """Whether a file of a part is written in full; CorpusError if it is of another corpus."""
         if (name, version) in self.sound:
             return True
         try:
-            with open_parquet(self.root / name) as file:
-                schema = file.schema_arrow
+            with storage.open_parquet(self.root / name) as file:
+                fields = file.schema_arrow
         except (OSError, pa.ArrowException):
             return False  # A disk that lost power may keep the name and lose the bytes: write it again.
         folder = name.partition("/")[0]
-        expected = part_schema(folder, self.layout, self.extras, self.release_id, part)
-        if not schema.equals(expected, check_metadata=True):
+        expected = schema.part_schema(folder, self.layout, self.extras, self.release_id, part)
+        if not fields.equals(expected, check_metadata=True):
             raise self._foreign()
         self.sound.add((name, version))
         return True
@@ -489,16 +499,16 @@ class CorpusWriter:
     def _refuse_foreign(self) -> None:
         for name in self._there():
             folder, _, file = name.rpartition("/")
-            part = part_number(file)
+            part = schema.part_number(file)
             known = folder in self._folders and part is not None and part < self.layout.n_parts
-            if folder in FOLDERS and not known:
+            if folder in schema.FOLDERS and not known:
                 raise self._foreign()
         self.missing_parts()
 
     def _refuse_incomplete(self) -> None:
         missing = self.missing_parts()
-        if missing or not (self.root / NODES_FILE).exists():
-            what = f"{len(missing)} of {self.layout.n_parts} parts" if missing else NODES_FILE
+        if missing or not (self.root / schema.NODES_FILE).exists():
+            what = f"{len(missing)} of {self.layout.n_parts} parts" if missing else schema.NODES_FILE
             raise CorpusError(f"the corpus is not complete, missing: {what}; run the same command again")
 
     def _foreign(self) -> CorpusError:
@@ -507,3 +517,30 @@ class CorpusWriter:
             "remove it, or use the configuration it was written with",
             code="request-changed",
         )
+
+
+def _groups(
+    layout: CorpusLayout,
+    part: int,
+    given: Sequence[ComplexArray | NodeColumns],
+    rounded: Callable[[NodeColumns, range], tuple[Float32Array, Float32Array]],
+) -> Iterator[list[NDArray[Any]]]:
+    """Columns of the row groups of a part: day, node, and two for each array (day, step, node)."""
+    first, nodes = layout.days_of(part).start, np.arange(layout.nodes)
+    columns = [NodeColumns.of(values) for values in given]
+    for days in layout.groups_of(part):
+        rows = [np.repeat(np.arange(days.start, days.stop), layout.nodes), np.tile(nodes, len(days))]
+        within = range(days.start - first, days.stop - first)
+        yield [*rows, *(made for values in columns for made in rounded(values, within))]
+
+
+def _stored(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    """Values (day, step) as the type of the column; refuses what it cannot hold."""
+    own = values if column.index is None else values[..., column.index]
+    if column.value == "float32":
+        return round_power(getattr(own, column.part or "real"))
+    if column.value == "bool" and not np.all((own == 0) | (own == 1)):
+        raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
+    if column.value == "int16" and not np.array_equal(own, own.astype(np.int16)):
+        raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
+    return own.astype(column.dtype)

@@ -545,7 +545,10 @@ class DeclaredPublic(Section):
     meters: Meters | None
 
 
-ExtraName = Annotated[str, Field(pattern=f"^({'|'.join(array.name for array in EXTRAS)})$")]
+if TYPE_CHECKING:
+    ExtraName = str
+else:
+    ExtraName = Literal[tuple(array.name for array in EXTRAS)]
 
 
 class Extras(Section):

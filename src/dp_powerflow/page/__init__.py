@@ -323,24 +323,6 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Card:
-    """A figure that is read first.
-
-    Attributes
-    ----------
-    label : what it is.
-    value : the figure with its unit.
-    note : what it means, in a few words.
-    tone : "plain", "good" or "warning".
-    """
-
-    label: str
-    value: str
-    note: str = ""
-    tone: str = "plain"
-
-
-@dataclass(frozen=True)
 class Callout:
     """A framed statement, such as a guarantee.
 
@@ -433,7 +415,6 @@ class Page:
     marking : who may see it, such as INTERNAL; None for a public page.
     lead : paragraphs below the title.
     sections : what it shows.
-    cards : figures that are read first.
     footer : the last words.
     summary : key figures for programs, embedded as JSON (`read_summary`).
     """
@@ -442,7 +423,6 @@ class Page:
     marking: str | None
     lead: tuple[str, ...]
     sections: tuple[Section, ...]
-    cards: tuple[Card, ...] = ()
     footer: tuple[str, ...] = ()
     summary: Mapping[str, Any] | None = None
 

@@ -27,8 +27,9 @@ from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Runner, engine_of
 from dp_powerflow._spending import true_words
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import Listed, Location, location
-from dp_powerflow.corpus.tables import PartReader
+from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.corpus.storage import Location, location
+from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ChangedRequestError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
@@ -522,10 +523,10 @@ def _scaled_down_before(writer: CorpusWriter) -> int:
         return 0
     missing = set(writer.missing_parts())
     there = [part for part in range(writer.layout.n_parts) if part not in missing]
-    reader = PartReader(writer.root, writer.layout, writer.release_id, Listed(writer.root), writer.extras)
-    days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
-    none = np.zeros(0, dtype=np.int64)
-    return int(np.count_nonzero(reader.values("scaled_down", days, none)))
+    nodes = NodeTable.opaque(writer.layout.nodes)
+    corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id, known=writer.extras)
+    days = [day for part in there for day in writer.layout.days_of(part)]
+    return int(np.count_nonzero(corpus.array("scaled_down", days)))
 
 
 def draw_key(inputs: assembly.NetworkInputs, scene: base.Scene) -> StreamKey:

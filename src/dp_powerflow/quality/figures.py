@@ -8,24 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dp_powerflow.page import (
-    CLOCK,
-    Axis,
-    Band,
-    Chart,
-    Choice,
-    Duration,
-    Heatmap,
-    Histogram,
-    Limit,
-    Lines,
-    NetworkMap,
-    Option,
-    Quantiles,
-    Series,
-    Steps,
-    page_from,
-)
+from dp_powerflow import page
+from dp_powerflow.page import Axis, Chart, Heatmap, Limit, Lines, Quantiles, Series
 from dp_powerflow.quality.measure import Controls, Network, Power, Quality, Voltages
 from dp_powerflow.quality.tally import BINS_PER_PU, LEVELS, RANGE_A, RANGE_B, spread
 from dp_powerflow.units import IntArray
@@ -79,7 +63,7 @@ def page_of(found: Quality) -> bytes:
         "range_a": RANGE_A,
         "range_b": RANGE_B,
     }
-    return page_from(("dp_powerflow.quality", "quality.html"), charts, facts, found.summary)
+    return page.page_from(("dp_powerflow.quality", "quality.html"), charts, facts, found.summary)
 
 
 def charts_of(found: Quality) -> dict[str, Chart]:
@@ -96,7 +80,7 @@ def charts_of(found: Quality) -> dict[str, Chart]:
         charts["network-map"] = _network_map(found.network, dated)
     if found.unbalance is not None:
         band = Quantiles("unbalance", _LEVELS, np.round(found.unbalance.band_percent, 4))
-        charts["unbalance"] = Band(CLOCK, Axis("unbalance", "%", decimals=3), at, (band,))
+        charts["unbalance"] = page.Band(page.CLOCK, Axis("unbalance", "%", decimals=3), at, (band,))
     if found.powers:
         charts |= _powers(found.powers, at, dated)
     if found.controls is not None and len(found.controls.taps):
@@ -108,7 +92,7 @@ def _choice(label: str, options: Mapping[str, Chart]) -> Chart:
     """The only chart, or a choice."""
     if len(options) == 1:
         return next(iter(options.values()))
-    return Choice(label, tuple(Option(name, chart) for name, chart in options.items()))
+    return page.Choice(label, tuple(page.Option(name, chart) for name, chart in options.items()))
 
 
 def _histogram(found: Voltages) -> Chart:
@@ -127,7 +111,7 @@ def _histogram(found: Voltages) -> Chart:
     if len(found.groups) > 1:
         shown[f"by {found.grouped_by}"] = tuple(map(bars, found.groups, found.counts))
     edges = np.round(found.edges_pu, 5)
-    options = {name: Histogram(VOLTAGE, SHARE, edges, series, limits) for name, series in shown.items()}
+    options = {name: page.Histogram(VOLTAGE, SHARE, edges, series, limits) for name, series in shown.items()}
     return _choice("Show", options)
 
 
@@ -143,7 +127,7 @@ def _daily_band(found: Voltages) -> Chart:
         shown["groups together"] = tuple(middle)
         shown |= {name: (Quantiles(name, _LEVELS, band),) for name, band in groups}
     at = found.slots_minutes
-    options = {name: Band(CLOCK, VOLTAGE, at, bands, limits) for name, bands in shown.items()}
+    options = {name: page.Band(page.CLOCK, VOLTAGE, at, bands, limits) for name, bands in shown.items()}
     return _choice("Nodes", options)
 
 
@@ -152,7 +136,7 @@ def _sample_days(found: Voltages, steps: int, dated: Dated) -> Chart:
     sample, at = found.samples, np.arange(steps) * 1440 // steps
     names = [f"{found.nodes.ids[node]}, {found.groups[found.nodes.group[node]]}" for node in sample.nodes]
     options = {
-        f"{dated.day(day)} ({why})": Lines(CLOCK, VOLTAGE, at, tuple(map(Series, names, vm_pu)))
+        f"{dated.day(day)} ({why})": Lines(page.CLOCK, VOLTAGE, at, tuple(map(Series, names, vm_pu)))
         for day, why, vm_pu in zip(sample.days, sample.why, sample.vm_pu, strict=True)
     }
     return _choice("Day", options)
@@ -202,7 +186,7 @@ def _powers(powers: tuple[Power, ...], at: IntArray, dated: Dated) -> dict[str, 
     by_day: dict[str, Chart] = {}
     carpets: dict[str, Chart] = {}
     for each in powers:
-        daily[each.name] = Band(CLOCK, POWER, at, (Quantiles(each.name, _LEVELS, each.band_kw),))
+        daily[each.name] = page.Band(page.CLOCK, POWER, at, (Quantiles(each.name, _LEVELS, each.band_kw),))
         for y, values in (
             (Axis("energy per day", "MWh", decimals=2), each.energy_mwh),
             (Axis("peak", "kW", decimals=1), each.peak_kw),
@@ -213,11 +197,11 @@ def _powers(powers: tuple[Power, ...], at: IntArray, dated: Dated) -> dict[str, 
         ends = (low, high if low < high else low + 1.0)
         rows = np.arange(len(each.carpet_kw)) * 1440 // len(each.carpet_kw)
         value = Axis("active power", "kW", decimals=0)
-        carpets[each.name] = Heatmap(axis, CLOCK, value, points, rows, np.round(each.carpet_kw), ends)
+        carpets[each.name] = Heatmap(axis, page.CLOCK, value, points, rows, np.round(each.carpet_kw), ends)
     falling = tuple(Series(each.name, each.duration_kw) for each in powers)
     return {
         "power-day": _choice("Power", daily),
-        "power-duration": Duration(POWER, powers[0].duration_percent, falling),
+        "power-duration": page.Duration(POWER, powers[0].duration_percent, falling),
         "power-days": _choice("Show", by_day),
         "power-carpet": _choice("Power", carpets),
     }
@@ -229,7 +213,7 @@ def _taps(found: Controls, at: IntArray) -> Chart:
         Quantiles(f"regulator {k}: {moves:.1f} steps moved per day", (0.0, 50.0, 100.0), found.taps[k])
         for k, moves in enumerate(found.tap_moves[:MOST_REGULATORS])
     )
-    return Steps(CLOCK, Axis("tap", "steps", decimals=0), at, bands)
+    return page.Steps(page.CLOCK, Axis("tap", "steps", decimals=0), at, bands)
 
 
 def _capacitors(found: Controls) -> list[tuple[str, str, str]]:
@@ -245,8 +229,8 @@ def _network_map(found: Network, dated: Dated) -> Chart:
     half = max(_LEAST_REACH, math.ceil(round(reach * 100, 6)) / 100)
     places = None if found.coordinates is None else np.round(found.coordinates, 6).tolist()
 
-    def on_day(vm: IntArray) -> NetworkMap:
-        return NetworkMap(
+    def on_day(vm: IntArray) -> page.NetworkMap:
+        return page.NetworkMap(
             VOLTAGE,
             found.buses,
             found.pairs,

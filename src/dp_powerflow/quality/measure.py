@@ -17,33 +17,8 @@ from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.grid import POWER_PER_KW, VM_PER_PU, vm_counts
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
 from dp_powerflow.page import framed
-from dp_powerflow.quality.tally import (
-    BIN,
-    BINS,
-    BINS_PER_PU,
-    FIRST_BIN,
-    HIGHEST,
-    INSIDE_A,
-    INSIDE_B,
-    LEVELS,
-    LOWEST,
-    MOST_PHASES,
-    SUM,
-    TAPS_MOST,
-    Found,
-    NodeGroups,
-    Pass,
-    Progress,
-    Tally,
-    feeder_order,
-    groups_of,
-    order_statistics,
-    quantile_bins,
-    spread,
-    take,
-    three_phase_buses,
-    used_bins,
-)
+from dp_powerflow.quality import tally as counted
+from dp_powerflow.quality.tally import Found, NodeGroups, Pass, Progress, Tally
 from dp_powerflow.units import FloatArray, IntArray
 
 _SMALL = 5_000_000
@@ -384,9 +359,10 @@ def measure(
     layout, dates = corpus.layout, corpus.dates
     if workers is None and layout.days * layout.steps * layout.nodes <= _SMALL:
         workers = 1
-    groups = groups_of(corpus)
+    groups = counted.groups_of(corpus)
     of = Pass(corpus, groups)
-    tally = take(of, workers, progress)
+    tally, lowered = counted.take(of, workers, progress), corpus.extras.scaled_down
+    scaled_down = ScaledDown(tally.scaled_down, tally.scaled_down_most) if lowered else None
     return Quality(
         release_id=corpus.release_id,
         days=layout.days,
@@ -397,9 +373,9 @@ def measure(
         promise=promise,
         voltages=voltages_of(of, tally),
         unbalance=unbalance_of(of, workers),
-        powers=powers_of(of, tally),
+        powers=tuple(_power(of, NAMES[name], counts) for name, counts in tally.power.items()),
         controls=controls_of(of, tally),
-        scaled_down=scaled_down_of(of, tally),
+        scaled_down=scaled_down,
         network=network_of(of, tally),
     )
 
@@ -427,9 +403,9 @@ def chosen_nodes(corpus: Corpus, groups: NodeGroups) -> IntArray:
     """
     along = np.arange(corpus.layout.nodes)
     if corpus.connections is not None:
-        along = feeder_order(corpus.connections)[corpus.connections.bus_of]
+        along = counted.feeder_order(corpus.connections)[corpus.connections.bus_of]
     order = np.lexsort((along, groups.of))
-    return np.asarray(order[spread(len(order), MOST_CORRELATED)], dtype=np.int64)
+    return np.asarray(order[counted.spread(len(order), MOST_CORRELATED)], dtype=np.int64)
 
 
 def voltages_of(of: Pass, tally: Tally) -> Voltages:
@@ -438,7 +414,7 @@ def voltages_of(of: Pass, tally: Tally) -> Voltages:
     layout = corpus.layout
     snapshots = layout.days * layout.steps
     count = snapshots * layout.nodes
-    inside = tally.nodes[:, [INSIDE_A, INSIDE_B]].sum(axis=0)
+    inside = tally.nodes[:, [counted.INSIDE_A, counted.INSIDE_B]].sum(axis=0)
     edges, bars = _histogram(tally)
     return Voltages(
         count=count,
@@ -455,10 +431,10 @@ def voltages_of(of: Pass, tally: Tally) -> Voltages:
         nodes=NodeFigures(
             ids=corpus.nodes.ids,
             group=groups.of,
-            lowest_pu=tally.nodes[:, LOWEST] / VM_PER_PU,
-            mean_pu=(tally.nodes[:, SUM] + snapshots // 2) // snapshots / VM_PER_PU,
-            highest_pu=tally.nodes[:, HIGHEST] / VM_PER_PU,
-            inside_a=tally.nodes[:, INSIDE_A] / snapshots,
+            lowest_pu=tally.nodes[:, counted.LOWEST] / VM_PER_PU,
+            mean_pu=(tally.nodes[:, counted.SUM] + snapshots // 2) // snapshots / VM_PER_PU,
+            highest_pu=tally.nodes[:, counted.HIGHEST] / VM_PER_PU,
+            inside_a=tally.nodes[:, counted.INSIDE_A] / snapshots,
         ),
         correlation=_correlation(of, tally),
         samples=_samples(of, tally),
@@ -473,25 +449,25 @@ def _histogram(tally: Tally) -> tuple[FloatArray, IntArray]:
     """Ends of bins [p.u.], a round number wide, and counts (group, bin) between the lowest and highest."""
     fine = tally.counts.sum(axis=1)
     used = np.flatnonzero(fine.sum(axis=0))
-    first, last = int(used[0]) + FIRST_BIN, int(used[-1]) + FIRST_BIN
+    first, last = int(used[0]) + counted.FIRST_BIN, int(used[-1]) + counted.FIRST_BIN
     width = next(width for width in _WIDTHS if last // width - first // width < MOST_BARS)
     start, bars = first // width * width, last // width - first // width + 1
-    row = (np.arange(BINS) + FIRST_BIN - start) // width
+    row = (np.arange(counted.BINS) + counted.FIRST_BIN - start) // width
     inside = (row >= 0) & (row < bars)
     counts = np.zeros((len(fine), bars), dtype=np.int64)
     np.add.at(counts.T, row[inside], fine[:, inside].T)
     # A bin of 0.0001 p.u. holds what is rounded to it, so it ends half a bin to each side.
     halves = 2 * (start + width * np.arange(bars + 1)) - 1
-    return np.asarray(halves / (2 * BINS_PER_PU)), counts
+    return np.asarray(halves / (2 * counted.BINS_PER_PU)), counts
 
 
 def _bands(tally: Tally) -> FloatArray:
     """(1 + group, level, slot) quantiles [p.u.], of all nodes first."""
-    bins = used_bins(tally.nodes)
+    bins = counted.used_bins(tally.nodes)
     counts = tally.counts[:, :, bins]
     each = np.concatenate([counts.sum(axis=0, keepdims=True), counts])
-    rows = np.moveaxis(quantile_bins(each, LEVELS), 0, 1)
-    return np.asarray((rows + bins.start + FIRST_BIN) / BINS_PER_PU)
+    rows = np.moveaxis(counted.quantile_bins(each, counted.LEVELS), 0, 1)
+    return np.asarray((rows + bins.start + counted.FIRST_BIN) / counted.BINS_PER_PU)
 
 
 def _correlation(of: Pass, tally: Tally) -> Correlation:
@@ -499,11 +475,11 @@ def _correlation(of: Pass, tally: Tally) -> Correlation:
     order = "phase" if of.groups.by == "phase" else "angle"
     nodes = chosen_nodes(of.corpus, of.groups)
     if of.corpus.connections is None:
-        nodes = nodes[np.lexsort((nodes, -tally.nodes[nodes, SUM], of.groups.of[nodes]))]
+        nodes = nodes[np.lexsort((nodes, -tally.nodes[nodes, counted.SUM], of.groups.of[nodes]))]
         order += ", then mean voltage, the highest first"
     else:
         order += ", then the way along the feeder from its source"
-    vm_pu = of.corpus.phasors(spread(of.corpus.layout.days, MOST_DAYS), nodes).vm_pu
+    vm_pu = of.corpus.phasors(counted.spread(of.corpus.layout.days, MOST_DAYS), nodes).vm_pu
     moved = np.clip(vm_counts(vm_pu).reshape(-1, len(nodes)) - VM_PER_PU, -DEVIATION_MOST, DEVIATION_MOST)
     snapshots, sums, products = len(moved), moved.sum(axis=0).tolist(), (moved.T @ moved).tolist()
     values = np.full((len(nodes), len(nodes)), np.nan)
@@ -534,14 +510,14 @@ def notable_days(of: Pass, tally: Tally) -> tuple[tuple[int, ...], tuple[str, ..
 def _samples(of: Pass, tally: Tally) -> SampleDays:
     """Of the three largest groups the nodes with the lowest and the highest mean voltage."""
     days, why = notable_days(of, tally)
-    means, nodes = tally.nodes[:, SUM], []
+    means, nodes = tally.nodes[:, counted.SUM], []
     sizes = np.bincount(of.groups.of, minlength=len(of.groups.names))
     for group in sorted(np.argsort(-sizes, kind="stable")[:_GROUPS_SAMPLED].tolist()):
         members = np.flatnonzero(of.groups.of == group)
         nodes += [members[np.argmin(means[members])], members[np.argmax(means[members])]]
     rows = list(dict.fromkeys(int(node) for node in nodes))
     vm = vm_counts(of.corpus.phasors(days, rows).vm_pu)
-    rounded = (vm + BIN // 20) // (BIN // 10) / (10 * BINS_PER_PU)
+    rounded = (vm + counted.BIN // 20) // (counted.BIN // 10) / (10 * counted.BINS_PER_PU)
     return SampleDays(days, why, tuple(rows), np.ascontiguousarray(rounded.transpose(0, 2, 1)))
 
 
@@ -559,17 +535,20 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
 
     `workers` are threads, None for one per core.
     """
-    names, nodes = three_phase_buses(of.corpus)
+    names, nodes = counted.three_phase_buses(of.corpus)
     if not names:
         return None
-    chosen, shown = spread(of.corpus.layout.days, MOST_DAYS), spread(len(names), MOST_UNBALANCED)
+    chosen, shown = (
+        counted.spread(of.corpus.layout.days, MOST_DAYS),
+        counted.spread(len(names), MOST_UNBALANCED),
+    )
     # Days of one row group together: it is read as a whole.
     days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
     counts = np.concatenate(
         list(in_order(partial(_unbalanced, of.corpus, nodes=nodes[shown]), days, workers))
     )
     by_slot = [counts[:, of.slot == slot].ravel() for slot in range(of.slots)]
-    band = np.stack([order_statistics(values, LEVELS) for values in by_slot], axis=1)
+    band = np.stack([counted.order_statistics(values, counted.LEVELS) for values in by_slot], axis=1)
     return Unbalance(
         buses=tuple(names[k] for k in shown),
         n_days=len(counts),
@@ -609,15 +588,13 @@ MOST_COUNT = 2**16 - 1
 _DECIMALS = 3
 
 
-def powers_of(of: Pass, tally: Tally) -> tuple[Power, ...]:
-    """Every power that is published, summed over the feeder."""
-    return tuple(_power(of, NAMES[name], counts) for name, counts in tally.power.items())
-
-
 def _power(of: Pass, name: str, counts: IntArray) -> Power:
     """From grid counts (day, step)."""
     days, steps = counts.shape
-    by_slot = [order_statistics(counts[:, of.slot == slot].ravel(), LEVELS) for slot in range(of.slots)]
+    by_slot = [
+        counted.order_statistics(counts[:, of.slot == slot].ravel(), counted.LEVELS)
+        for slot in range(of.slots)
+    ]
     falling = np.sort(counts.ravel())[::-1]
     points = np.arange(DURATION_POINTS) * (falling.size - 1) // (DURATION_POINTS - 1)
     width = -(-days // MOST_PERIODS)
@@ -660,20 +637,15 @@ def controls_of(of: Pass, tally: Tally) -> Controls | None:
         return None
     there = tally.taps > 0
     lowest, highest = np.argmax(there, axis=2), there.shape[2] - 1 - np.argmax(there[:, :, ::-1], axis=2)
-    median = quantile_bins(tally.taps, (50,))[0]
+    median = counted.quantile_bins(tally.taps, (50,))[0]
     snapshots = layout.days * layout.steps
     return Controls(
-        taps=np.stack([lowest, median, highest], axis=1) - TAPS_MOST,
+        taps=np.stack([lowest, median, highest], axis=1) - counted.TAPS_MOST,
         tap_moves=np.round(tally.moves / layout.days, _DECIMALS),
         closed=tally.closed / snapshots,
         switchings=np.round(tally.switchings / layout.days, _DECIMALS),
         locked=tally.locked / snapshots,
     )
-
-
-def scaled_down_of(of: Pass, tally: Tally) -> ScaledDown | None:
-    """None where it is not published."""
-    return ScaledDown(tally.scaled_down, tally.scaled_down_most) if of.corpus.extras.scaled_down else None
 
 
 def network_of(of: Pass, tally: Tally) -> Network | None:
@@ -682,15 +654,15 @@ def network_of(of: Pass, tally: Tally) -> Network | None:
     if connections is None or connections.n_buses > MOST_BUSES:
         return None
     phases = np.unique(connections.phase)
-    if len(phases) > MOST_PHASES:
+    if len(phases) > counted.MOST_PHASES:
         return None
-    steps = spread(corpus.layout.steps, max(1, MOST_VALUES // (connections.n_buses * len(phases))))
+    steps = counted.spread(corpus.layout.steps, max(1, MOST_VALUES // (connections.n_buses * len(phases))))
     wanted = {corpus.layout.days // 2, tally.lowest.day}
     rules = [(day, why) for day, why in zip(*notable_days(of, tally), strict=True) if day in wanted]
     days = tuple(day for day, _ in rules)
     vm = np.zeros((len(days), len(phases), len(steps), connections.n_buses), dtype=np.int64)
     for k, day in enumerate(days):
-        counts = (vm_counts(corpus.phasors([day]).vm_pu[0, steps]) + BIN // 2) // BIN
+        counts = (vm_counts(corpus.phasors([day]).vm_pu[0, steps]) + counted.BIN // 2) // counted.BIN
         for p, phase in enumerate(phases):
             nodes = np.flatnonzero(connections.phase == phase)
             # 0 stands for no node, so the smallest voltage is 1.

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dp_powerflow.corpus.gridfm import schema
 from dp_powerflow.corpus.gridfm.network import (
     GridfmBranches,
     PublishedLine,
@@ -23,12 +24,6 @@ from dp_powerflow.corpus.gridfm.network import (
     places_of,
     supplied,
     with_shares,
-)
-from dp_powerflow.corpus.gridfm.schema import (
-    TABLES,
-    encode_table,
-    file_name,
-    pieces,
 )
 from dp_powerflow.corpus.gridfm.tables import (
     BusStates,
@@ -98,7 +93,7 @@ def _perturbed_batch(
     at_buses[:, :, loaded] = demand[good], static[good]
     keys = first + np.arange(kept), picked[good] // released.corpus.layout.steps
     opened = _opened(released.network.branches, network.branches)
-    return kept, scenario_tables(network, keys, BusStates(*at_buses, v[good]), opened)
+    return kept, scenario_tables(network, keys, BusStates(at_buses[0], at_buses[1], v[good]), opened)
 
 
 def _drawn_powers(
@@ -281,7 +276,7 @@ def _write_perturbed(
         raise CorpusError("no line was found in the tables of the network, so there is nothing to vary")
     rng = np.random.default_rng(variety.seed)
     networks = refused = in_a_row = 0
-    for piece in pieces(len(tables.powers[0]), variety.scenarios):
+    for piece in schema.pieces(len(tables.powers[0]), variety.scenarios):
         parts: list[dict[str, pa.Table]] = []
         number = piece.start
         while number < piece.stop:
@@ -298,7 +293,7 @@ def _write_perturbed(
             parts += [made] * (count > 0)
             number += count
             advance(count)
-        for table in TABLES:
+        for table in schema.TABLES:
             content = pa.concat_tables([part[table] for part in parts]).combine_chunks()
-            put(directory / file_name(table, piece), encode_table(content), make_folder=True)
+            put(directory / schema.file_name(table, piece), schema.encode_table(content), make_folder=True)
     return networks, refused

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
 from dp_powerflow.corpus.grid import phasor
+from dp_powerflow.corpus.gridfm import schema
 from dp_powerflow.corpus.gridfm.network import (
     SN_MVA,
     GridfmBranches,
@@ -28,23 +29,7 @@ from dp_powerflow.corpus.gridfm.network import (
     network_of,
     turned_back,
 )
-from dp_powerflow.corpus.gridfm.schema import (
-    COUNT_FILE,
-    ROWS_FILE,
-    SCENARIOS_PER_PARTITION,
-    SETTINGS,
-    SETTINGS_FILE,
-    TABLES,
-    Column,
-    encode_rows,
-    encode_table,
-    file_name,
-    partition_name,
-    pieces,
-    schema_of,
-    table_directory,
-    table_of,
-)
+from dp_powerflow.corpus.gridfm.schema import Column
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import Location, children, loading, location, open_parquet, put, storing
 from dp_powerflow.errors import CorpusError, DpPowerflowError
@@ -127,8 +112,8 @@ def scenario_tables(
     }
     for name in _TWO_PORT:
         branch |= _parts(f"{name}_r", f"{name}_i", getattr(branches, name.lower()))
-    tables = zip(TABLES, (bus, gen, branch, y_bus), strict=True)
-    return {name: table_of(name, keys, columns) for name, columns in tables}
+    tables = zip(schema.TABLES, (bus, gen, branch, y_bus), strict=True)
+    return {name: schema.table_of(name, keys, columns) for name, columns in tables}
 
 
 def _flows(
@@ -206,13 +191,13 @@ class GridfmWriter:
         """
         states = self._states(load, generation, v)
         written = {}
-        for piece in pieces(first_scenario, len(states.v)):
+        for piece in schema.pieces(first_scenario, len(states.v)):
             numbers = np.arange(piece.start, piece.stop, dtype=np.int64)
             part = states[piece.start - first_scenario : piece.stop - first_scenario]
             for table, content in scenario_tables(self.network, (numbers, numbers // steps), part).items():
-                name = file_name(table, piece)
+                name = schema.file_name(table, piece)
                 with storing(self.directory):
-                    written[name] = put(self.directory / name, encode_table(content), make_folder=True)
+                    written[name] = put(self.directory / name, schema.encode_table(content), make_folder=True)
         return written
 
     def write_index(self, n_scenarios: int) -> dict[str, str]:
@@ -245,9 +230,9 @@ def write_index(directory: Location, n_scenarios: int, bus_of_row: IntArray) -> 
     if n_scenarios < 1:
         raise CorpusError("a gridfm directory needs at least one scenario")
     contents = (
-        (COUNT_FILE, str(n_scenarios).encode()),
-        (ROWS_FILE, encode_rows(bus_of_row)),
-        (SETTINGS_FILE, SETTINGS),
+        (schema.COUNT_FILE, str(n_scenarios).encode()),
+        (schema.ROWS_FILE, schema.encode_rows(bus_of_row)),
+        (schema.SETTINGS_FILE, schema.SETTINGS),
     )
     with storing(directory):
         return {name: put(directory / name, content, make_folder=True) for name, content in contents}
@@ -375,7 +360,7 @@ class GridfmData:
 
 def count_scenarios(directory: Location | str) -> int:
     """Number of scenarios that a gridfm-datakit directory says it has."""
-    path = location(directory) / COUNT_FILE
+    path = location(directory) / schema.COUNT_FILE
     with loading(path):
         return int(path.read_bytes())
 
@@ -408,22 +393,24 @@ def read_gridfm(directory: Location | str, partition: int | None = None) -> Grid
     True
     """
     total = count_scenarios(directory)
-    n_partitions = -(-total // SCENARIOS_PER_PARTITION)
+    n_partitions = -(-total // schema.SCENARIOS_PER_PARTITION)
     place = location(directory)
     with loading(place):
-        there = len(children(place / table_directory(next(iter(TABLES)))))
+        there = len(children(place / schema.table_directory(next(iter(schema.TABLES)))))
     if not 0 < n_partitions <= there:
-        raise CorpusError(f"{directory} does not hold the scenarios that {COUNT_FILE} counts; write it again")
+        raise CorpusError(
+            f"{directory} does not hold the scenarios that {schema.COUNT_FILE} counts; write it again"
+        )
     partitions, scenarios = range(n_partitions), range(total)
     if partition is not None:
         if partition not in partitions:
             raise CorpusError(f"{directory} has partitions 0 to {n_partitions - 1}, there is no {partition}")
-        first = partition * SCENARIOS_PER_PARTITION
+        first = partition * schema.SCENARIOS_PER_PARTITION
         partitions, scenarios = (
             range(partition, partition + 1),
-            scenarios[first : first + SCENARIOS_PER_PARTITION],
+            scenarios[first : first + schema.SCENARIOS_PER_PARTITION],
         )
-    bus, gen, branch, y_bus = (_read_table(place, name, partitions, scenarios) for name in TABLES)
+    bus, gen, branch, y_bus = (_read_table(place, name, partitions, scenarios) for name in schema.TABLES)
     data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(place))
     _check_buses(data, place)
     return data
@@ -441,7 +428,7 @@ def _check_buses(data: GridfmData, directory: Location) -> None:
 
 
 def _bus_of_row(directory: Location) -> IntArray:
-    path = directory / ROWS_FILE
+    path = directory / schema.ROWS_FILE
     with loading(path), open_parquet(path) as file:
         rows = file.read(columns=["row", "bus"])
     if not np.array_equal(rows["row"].to_numpy(), np.arange(rows.num_rows)):
@@ -452,11 +439,11 @@ def _bus_of_row(directory: Location) -> IntArray:
 def _read_table(directory: Location, table: str, partitions: range, scenarios: range) -> pa.Table:
     tables: list[pa.Table] = []
     for partition in partitions:
-        path = directory / table_directory(table) / partition_name(partition)
+        path = directory / schema.table_directory(table) / schema.partition_name(partition)
         with loading(path):
             names = sorted(name for name in children(path) if name.endswith(".parquet"))
             tables += [_read_file(path / name, table) for name in names]
-    whole = pa.concat_tables(tables) if tables else schema_of(table).empty_table()
+    whole = pa.concat_tables(tables) if tables else schema.schema_of(table).empty_table()
     found = whole["scenario"].to_numpy()
     inside = bool(((found >= scenarios.start) & (found < scenarios.stop)).all())
     count = np.bincount(found - scenarios.start if inside else [], minlength=len(scenarios)).astype(np.int64)
@@ -467,7 +454,7 @@ def _read_table(directory: Location, table: str, partitions: range, scenarios: r
         complete = np.array_equal(whole[_NUMBERED[table]].to_numpy(), np.arange(len(found)) - start)
     if not complete:
         raise CorpusError(
-            f"{directory / table_directory(table)} does not hold the scenarios {scenarios.start} to "
+            f"{directory / schema.table_directory(table)} does not hold the scenarios {scenarios.start} to "
             f"{scenarios.stop - 1} once each, its rows numbered from 0; write its blocks again"
         )
     return whole
@@ -475,8 +462,8 @@ def _read_table(directory: Location, table: str, partitions: range, scenarios: r
 
 def _read_file(place: Location, table: str) -> pa.Table:
     with open_parquet(place) as file:
-        schema = schema_of(table)
-        return file.read(columns=schema.names).cast(schema)
+        wanted = schema.schema_of(table)
+        return file.read(columns=wanted.names).cast(wanted)
 
 
 TWIN = "twin"
@@ -516,7 +503,10 @@ class ReleasedTables:
     def powers(self) -> tuple[ComplexArray, ComplexArray]:
         """Complex (scenario, bus) net demand, and generation of inverters [MW + j·Mvar]."""
         count = count_scenarios(self.directory)
-        parts = [read_gridfm(self.directory, k).powers() for k in range(-(-count // SCENARIOS_PER_PARTITION))]
+        parts = [
+            read_gridfm(self.directory, k).powers()
+            for k in range(-(-count // schema.SCENARIOS_PER_PARTITION))
+        ]
         demand, static = (np.concatenate(part) for part in zip(*parts, strict=True))
         return demand, static
 
@@ -590,7 +580,7 @@ def _problems(tables: Location, scenarios: int, beside: tuple[Corpus, float] | N
     if count_scenarios(tables) != scenarios:
         yield f"The tables in {folder}/ hold another number of scenarios than the manifest says."
         return
-    for partition in range(-(-scenarios // SCENARIOS_PER_PARTITION)):
+    for partition in range(-(-scenarios // schema.SCENARIOS_PER_PARTITION)):
         data = read_gridfm(tables, partition)
         where = f"scenarios {data.scenarios.start} to {data.scenarios.stop - 1} of {folder}/"
         # The negated form also catches what is not a number.
