@@ -21,18 +21,9 @@ from dp_powerflow.grid.feeder import (
     ParameterKey,
     Record,
 )
+from dp_powerflow.grid.pandapower import engine as pp
 from dp_powerflow.grid.pandapower.circuit import LINE as ZERO_LINE
 from dp_powerflow.grid.pandapower.circuit import PHASES
-from dp_powerflow.grid.pandapower.engine import (
-    FEEDING,
-    Names,
-    check_net,
-    empty_net,
-    in_service,
-    own_copy,
-    require,
-    third_party_warnings,
-)
 from dp_powerflow.grid.pandapower.reader import (
     CONTROL,
     TAPS_NEUTRAL,
@@ -130,10 +121,10 @@ def framed(net: Any, controls: TapControls, *, keep_taps: bool, by_phase: bool) 
     keep_taps : whether tap positions are public: declared, or of a public net. Otherwise they are neutral.
     by_phase : whether the net is read by phases, with its zero sequence.
     """
-    made = copy.deepcopy(empty_net())
+    made = copy.deepcopy(pp.empty_net())
     made["std_types"] = {}
     made["f_hz"], made["sn_mva"] = _THREE(net.f_hz), _FIVE(net.sn_mva)
-    with third_party_warnings():
+    with pp.third_party_warnings():
         for kind, rules in _FRAME.items():
             if kind in net and len(net[kind]):
                 zero = _ZERO_SEQUENCE.get(kind, {}) if by_phase else {}
@@ -147,8 +138,8 @@ def framed(net: Any, controls: TapControls, *, keep_taps: bool, by_phase: bool) 
         made[changer.kind].at[changer.index, "tap_pos"] = float(round(changer.position))
     for control in controls.taps:
         band = _VOLTS(control.lower), _VOLTS(control.upper)
-        with third_party_warnings():
-            made_control = getattr(require("pandapower.control"), CONTROL)
+        with pp.third_party_warnings():
+            made_control = getattr(pp.require("pandapower.control"), CONTROL)
             made_control(made, control.changer.index, *band, side=control.side)
     options = net.get("user_pf_options") or {}
     made["user_pf_options"] = {key: rule(options[key]) for key, rule in _OPTIONS.items() if key in options}
@@ -203,12 +194,16 @@ def _true_figures(net: Any) -> Iterator[FeederError]:
     for kind in net:
         if kind in _FRAME or kind == "controller" or kind.startswith(("res_", "_")):
             continue
-        if "in_service" in getattr(net[kind], "columns", ()) and kind != "bus_dc" and in_service(net, kind):
+        if (
+            "in_service" in getattr(net[kind], "columns", ())
+            and kind != "bus_dc"
+            and pp.in_service(net, kind)
+        ):
             yield refusal("twin-not-possible.unknown-table", kind=kind)
 
 
 def _controllers(net: Any, controls: TapControls, taps_declared: bool) -> Iterator[FeederError]:
-    for row in in_service(net, "controller"):
+    for row in pp.in_service(net, "controller"):
         driven = getattr(row.object, "element", None)
         modelled = controls.taps and type(row.object).__name__ == CONTROL
         if not modelled and not (taps_declared and driven in ("trafo", "trafo3w")):
@@ -226,10 +221,15 @@ def _taps_off_neutral(net: Any, controls: TapControls, taps_declared: bool) -> I
             how = "declare-taps" if changer.step is not None else "neutral-taps"
             found.setdefault(how, []).append(changer.name)
     for how, names in found.items():
-        who = f"transformer {some_of(names)} stands at a tap"
-        if len(names) > 1:
-            who = f"{len(names)} transformers ({some_of(names)}) stand at taps"
+        who = _standing_at("transformer", "tap", names)
         yield refusal("twin-not-possible.left-by-control", who=who, how=said(f"words.{how}"))
+
+
+def _standing_at(kind: str, place: str, names: list[str]) -> str:
+    """Which elements stand at places that a control may have left."""
+    if len(names) == 1:
+        return f"{kind} '{names[0]}' stands at a {place}"
+    return f"{len(names)} {kind}s ({some_of(names)}) stand at {place}s"
 
 
 def _standing(net: Any) -> Iterator[FeederError]:
@@ -238,29 +238,26 @@ def _standing(net: Any) -> Iterator[FeederError]:
     A twin has vector groups alone. Small angles are dropped: they change less than the coarseness with which
     a twin is compared.
     """
-    names = Names(net)
-    for row in in_service(net, "trafo"):
+    names = pp.Names(net)
+    for row in pp.in_service(net, "trafo"):
         second = getattr(row, "tap2_side", None) in ("hv", "lv")
         if second and getattr(row, "tap2_pos", None) != getattr(row, "tap2_neutral", None):
             yield refusal("taps.second-changer", name=names.of("trafo", row.Index))
     turned = [
         names.of(kind, row.Index)
         for kind, columns in _SHIFTS.items()
-        for row in in_service(net, kind)
+        for row in pp.in_service(net, kind)
         if any(abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _TURNED_DEG for column in columns)
     ]
     if turned:
         yield refusal("twin-not-possible.shift", names=some_of(turned))
     shunts = [
         names.of("shunt", row.Index)
-        for row in in_service(net, "shunt")
+        for row in pp.in_service(net, "shunt")
         if float(row.step) != float(getattr(row, "max_step", row.step))
     ]
     if shunts:
-        who = f"shunt {some_of(shunts)} stands at a step"
-        if len(shunts) > 1:
-            who = f"{len(shunts)} shunts ({some_of(shunts)}) stand at steps"
-        yield refusal("twin-not-possible.shunt-steps", who=who)
+        yield refusal("twin-not-possible.shunt-steps", who=_standing_at("shunt", "step", shunts))
 
 
 def _angle(row: Any, column: str) -> float:
@@ -270,8 +267,8 @@ def _angle(row: Any, column: str) -> float:
 
 def _sources(net: Any) -> Iterator[FeederError]:
     """Set points are short decimals; sources may differ in angle by multiples of 30° only."""
-    names = Names(net)
-    sources = [(kind, row) for kind in ("ext_grid", "gen") for row in in_service(net, kind)]
+    names = pp.Names(net)
+    sources = [(kind, row) for kind in ("ext_grid", "gen") for row in pp.in_service(net, kind)]
     sources = [(kind, row) for kind, row in sources if kind == "ext_grid" or row.slack]
     for kind, row in sources:
         if float(row.vm_pu) != _VOLTS(row.vm_pu):
@@ -310,6 +307,7 @@ class _Line:
 
     Attributes
     ----------
+    charged : whether it has charging at all.
     figures : quantity → its total, of one of the parallel circuits and with its sign; PRIVATE.
     zero : r0/r, x0/x and c0/c, in public steps.
     """
@@ -317,6 +315,7 @@ class _Line:
     index: int
     name: str
     code: str | None
+    charged: bool
     figures: Mapping[Quantity, float]
     zero: tuple[float, ...]
 
@@ -346,7 +345,6 @@ class _Source:
     ----------
     catalogue : standard line types that are public.
     lines, groups : elements with levels, in the order of the tables.
-    charged : whether a line has charging at all.
     """
 
     def __init__(self, origin: PandapowerOrigin, protected: Protected) -> None:
@@ -355,9 +353,7 @@ class _Source:
         self.controls = read_controls(origin.net, by_phase=origin.by_phase)
         self.lines = tuple(_lines(origin.net, protected, self.catalogue))
         self.groups = tuple(_groups(origin))
-        self.names = Names(origin.net)
-        stated = zip(origin.net.line.index, origin.net.line["c_nf_per_km"], strict=True)
-        self.charged = {int(index): bool(value != 0.0) for index, value in stated}
+        self.names = pp.Names(origin.net)
         self._framed: dict[bool, Any] = {}
 
     def frame(self, *, declared: bool) -> Any:
@@ -377,9 +373,9 @@ class _Source:
                 name: dict(zip(_PER_LENGTH, (entry.r, entry.x, entry.c, entry.g), strict=True))
                 for name, entry in self.catalogue.items()
             }
-            check_net(made)
+            pp.check_net(made)
             self._framed[declared] = made
-        return own_copy(self._framed[declared])
+        return pp.own_copy(self._framed[declared])
 
 
 @functools.lru_cache(maxsize=4)
@@ -390,10 +386,9 @@ def _source_of(origin: PandapowerOrigin, protected: Protected) -> _Source:
 @functools.lru_cache(maxsize=4)
 def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkParameters:
     """Every level that noise covers; refuses what could not be rebuilt from them."""
-    # Who gave the taps is known to the feeder: `rebuild` asks.
-    controls = read_controls(origin.net, by_phase=origin.by_phase)
-    refuse_results(origin.net, controls, public=origin.public, taps_declared=origin.taps_given)
     source = _source_of(origin, protected)
+    # Who gave the taps is known to the feeder: `rebuild` asks.
+    refuse_results(origin.net, source.controls, public=origin.public, taps_declared=origin.taps_given)
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
     for line in source.lines:
@@ -406,7 +401,7 @@ def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkPa
     compensating = tuple(
         f"{kind}:{source.names.of(kind, row.Index)}"
         for kind in ("ward", "xward")
-        for row in in_service(origin.net, kind)
+        for row in pp.in_service(origin.net, kind)
         if row.qs_mvar < 0.0 or row.qz_mvar < 0.0
     )
     positive = {key: level for key, level in levels.items() if level > 0.0}
@@ -453,8 +448,8 @@ def _catalogue(origin: PandapowerOrigin, protected: Protected) -> dict[str, _Ent
         entries = {name: entry for name, entry in entries.items() if entry.zero is not None}
     if origin.public or protected.codes:
         return entries
-    lone = codes_of_one_line((row.std_type, row.from_bus, row.to_bus) for row in in_service(net, "line"))
-    library = _entries(empty_net().std_types["line"])  # pandapower's own types, which every net may have
+    lone = codes_of_one_line((row.std_type, row.from_bus, row.to_bus) for row in pp.in_service(net, "line"))
+    library = _entries(pp.empty_net().std_types["line"])  # pandapower's own types, which every net may have
     return {name: entry for name, entry in entries.items() if name not in lone or library.get(name) == entry}
 
 
@@ -473,7 +468,7 @@ def _entries(types: Mapping[str, Mapping[str, float]]) -> dict[str, _Entry]:
 
 
 def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> Iterator[_Line]:
-    names = Names(net)
+    names = pp.Names(net)
     warm = bool((net.get("user_pf_options") or {}).get("consider_line_temperature"))
     for index, row in net.line.iterrows():
         if not row["in_service"]:
@@ -490,7 +485,7 @@ def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> I
             figures = {Quantity.LENGTH: length}
         if protected.charging:
             figures[Quantity.CHARGING] = c
-        yield _Line(int(index), names.of("line", int(index)), code, figures, _zero_ratios(row))
+        yield _Line(int(index), names.of("line", int(index)), code, bool(c), figures, _zero_ratios(row))
 
 
 def _zero_ratios(row: Any) -> tuple[float, ...]:
@@ -542,7 +537,7 @@ def _fill_lines(
         if line.code is not None and code not in source.catalogue:
             raise refusal("feeder.record-code", line=line)
         entry = None if code is None else source.catalogue[code]
-        values = _per_km(totals, entry, protected, source.charged[line.index])
+        values = _per_km(totals, entry, protected, line.charged)
         ratios = line.zero
         if entry is not None and entry.zero is not None and protected.lines == "length":
             ratios = entry.zero
@@ -591,7 +586,7 @@ def _groups(origin: PandapowerOrigin) -> Iterator[_Group]:
             values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
             rules = (_PUBLIC,) * len(columns)
             yield _Group(quantity, kind, int(index), columns, np.nan_to_num(values), rules)
-    for kind in (kind for kind in FEEDING if kind in net):
+    for kind in (kind for kind in pp.FEEDING if kind in net):
         for index, row in net[kind].iterrows():
             figures = _ratings(row) if row["in_service"] and not row.get("slack") else np.zeros(2)
             yield _Group(Quantity.PV, kind, int(index), tuple(RATINGS), figures, tuple(RATINGS.values()))
@@ -634,6 +629,6 @@ def _phase_shares(origin: PandapowerOrigin, index: int) -> list[float]:
     return [step / sum(steps) for step in steps]
 
 
-def _key(names: Names, group: _Group) -> ParameterKey:
+def _key(names: pp.Names, group: _Group) -> ParameterKey:
     """Tables may share names, so theirs stands in front."""
     return ParameterKey(group.quantity, f"{group.kind}:{names.of(group.kind, group.index)}")

@@ -31,6 +31,7 @@ from dp_powerflow.grid.feeder import (
     Tap,
 )
 from dp_powerflow.grid.operation import CONSTANT_POWER, Branch, Operation, Pick, Regulator, Response, Zip
+from dp_powerflow.grid.pandapower import engine as pp
 from dp_powerflow.grid.pandapower.circuit import (
     PHASES,
     Circuit,
@@ -39,19 +40,6 @@ from dp_powerflow.grid.pandapower.circuit import (
     count_unbalanced,
     lacking,
     three_phase,
-)
-from dp_powerflow.grid.pandapower.engine import (
-    DRAWING,
-    FEEDING,
-    LEFT_OUT,
-    Names,
-    check_net,
-    in_service,
-    load_net,
-    own_copy,
-    require,
-    third_party_warnings,
-    with_branch_model,
 )
 from dp_powerflow.grid.refusals import Problems, refusal, said
 from dp_powerflow.units import KW_PER_MW
@@ -118,9 +106,9 @@ class TapChanger:
 
 def tap_changers(net: Any) -> Iterator[TapChanger]:
     """The changers that act; those without a type have no effect in pandapower."""
-    names = Names(net)
+    names = pp.Names(net)
     for kind, windings in SIDES.items():
-        for row in in_service(net, kind):
+        for row in pp.in_service(net, kind):
             found = {
                 key: _number(getattr(row, f"tap_{key}", None))
                 for key in ("step_percent", "step_degree", "pos", "neutral", "min", "max")
@@ -226,9 +214,9 @@ def read_controls(net: Any, *, by_phase: bool) -> TapControls:
     """The controllers of a net that are in service; those of time series are no matter of operation."""
     read: list[TapControl | str] = []
     levels = set()
-    for row in in_service(net, "controller"):
+    for row in pp.in_service(net, "controller"):
         kind, element = type(row.object).__name__, getattr(row.object, "element", None)
-        if kind in _SERIES and element in (*DRAWING, *FEEDING, "storage"):
+        if kind in _SERIES and element in (*pp.DRAWING, *pp.FEEDING, "storage"):
             continue
         if kind != CONTROL:
             read.append(said("operated.controllers", kind=kind))
@@ -250,9 +238,9 @@ def read_controls(net: Any, *, by_phase: bool) -> TapControls:
 
 def _read(net: Any, control: Any) -> Iterator[TapControl | str]:
     """The transformers that a control moves, or what keeps one from being read."""
-    names = Names(net)
+    names = pp.Names(net)
     changers = {changer.index: changer for changer in tap_changers(net) if changer.kind == "trafo"}
-    sources = {row.bus for row in in_service(net, "ext_grid")}
+    sources = {row.bus for row in pp.in_service(net, "ext_grid")}
     bands = np.broadcast_arrays(control.element_index, control.vm_lower_pu, control.vm_upper_pu)
     for index, low, high in zip(*(part.ravel().tolist() for part in bands), strict=True):
         if index not in net.trafo.index or not net.trafo.at[index, "in_service"]:
@@ -364,22 +352,22 @@ class PandapowerOrigin:
 
 def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
     """Feeder of a SimBench code, such as "1-MV-rural--0-sw"; public data."""
-    simbench = require("simbench")
+    simbench = pp.require("simbench")
     codes = {known.lower(): known for known in simbench.collect_all_simbench_codes()}
     known = codes.get(code.lower())
     if known is None:
         close = difflib.get_close_matches(code, codes.values(), n=_CLOSE_CODES, cutoff=0.0)
         raise refusal("feeder-unknown.simbench", code=code, names=", ".join(close))
-    with third_party_warnings():
+    with pp.third_party_warnings():
         net = simbench.get_simbench_net(known)
     return read_pandapower(net, name=known, base_mva=base_mva, taps=taps, public=True)
 
 
 def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
     """Feeder of a net saved with `pandapower.to_json`; it is read as data, whatever classes it names."""
-    net = load_net(path)
+    net = pp.load_net(path)
     try:
-        check_net(net)
+        pp.check_net(net)
         return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         # Tables of a file may hold anything at any place, and pandapower says so in any of these.
@@ -405,9 +393,9 @@ def read_pandapower(
     public : whether the net is public data.
     own : whether it was checked and nobody else has it: the feeder keeps it, and taps are set in it.
     """
-    require("pandapower")
+    pp.require("pandapower")
     if not own:
-        check_net(net)
+        pp.check_net(net)
     stored = net if own else copy.deepcopy(net)
     stored.pop("profiles", None)
     if taps is not None:
@@ -421,7 +409,9 @@ def read_pandapower(
     if unbalanced and not by_phase:
         notes.append(said("note.balanced", unbalanced=unbalanced, reason=reason))
     problems = Problems()
-    items = [item for kind in (*DRAWING, *FEEDING) for item in _injections(stored, kind, by_phase, problems)]
+    items = [
+        item for kind in (*pp.DRAWING, *pp.FEEDING) for item in _injections(stored, kind, by_phase, problems)
+    ]
     problems.refuse()
     drawing, feeding = (
         _with_effect([item for item in items if item.draws == draws], skeleton, notes)
@@ -449,14 +439,14 @@ def read_pandapower(
 
 def _operation(net: Any, skeleton: Skeleton, controls: TapControls) -> Operation | None:
     """The feeder as operated; None where nothing moves and nothing is left out."""
-    counts = {words: len(in_service(net, kind)) for kind, words in LEFT_OUT.items()}
+    counts = {words: len(pp.in_service(net, kind)) for kind, words in pp.LEFT_OUT.items()}
     left_out = tuple(f"{count} {words}" for words, count in counts.items() if count)
     if not controls.taps:
         plain = Operation(
             skeleton.feeder.nodes, skeleton.feeder.y, left_out=left_out, refused=controls.refused
         )
         return plain if left_out or controls.refused else None
-    at_neutral = own_copy(net)
+    at_neutral = pp.own_copy(net)
     for control in controls.taps:
         at_neutral.trafo.at[control.changer.index, "tap_pos"] = control.changer.neutral
     return replace(operation_of(_circuit(at_neutral, controls), skeleton, controls), left_out=left_out)
@@ -464,7 +454,7 @@ def _operation(net: Any, skeleton: Skeleton, controls: TapControls) -> Operation
 
 def _circuit(net: Any, controls: TapControls) -> Circuit:
     model = (net.get("user_pf_options") or {}).get("trafo_model", "t")
-    passive, names = with_branch_model(net), Names(net)
+    passive, names = pp.with_branch_model(net), pp.Names(net)
     return Circuit(passive, names, trafo_model=model, detached=controls.detached)
 
 
@@ -472,13 +462,13 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
     """The feeder with nominal loads of a declared table: name in lower case → (kW, kvar)."""
     origin = feeder.origin
     assert isinstance(origin, PandapowerOrigin)
-    net, names = copy.deepcopy(origin.net), Names(origin.net)
+    net, names = copy.deepcopy(origin.net), pp.Names(origin.net)
     for index in net.load.index:
         stated = powers.get(names.of("load", index).lower())
         if stated is not None:
             net.load.loc[index, ["p_mw", "q_mvar"]] = [power / KW_PER_MW for power in stated]
             net.load.loc[index, "scaling"] = 1.0
-    for row in in_service(net, "asymmetric_load") if origin.by_phase else ():
+    for row in pp.in_service(net, "asymmetric_load") if origin.by_phase else ():
         for name, phase, _ in _by_phase(names.of("asymmetric_load", row.Index), row):
             parts = "abc" if phase is None else "abc"[phase]
             kw, kvar = powers.get(name.lower(), (math.nan, math.nan))
@@ -532,7 +522,7 @@ class _Injection:
 
     def as_it_draws(self) -> _Injection:
         """The element as a load, if it is one or a unit that draws power, such as a pump."""
-        if self.kind in DRAWING:
+        if self.kind in pp.DRAWING:
             return replace(self, draws=True)
         if self.power.real >= 0.0:
             return self
@@ -565,8 +555,8 @@ class _Injection:
 
 def _injections(net: Any, kind: str, by_phase: bool, problems: Problems) -> Iterator[_Injection]:
     """The elements of a kind that are in service; phase by phase where they differ."""
-    names = Names(net)
-    for row in in_service(net, kind):
+    names = pp.Names(net)
+    for row in pp.in_service(net, kind):
         if kind == "gen" and row.slack:
             continue
         name = names.of(kind, row.Index)
@@ -576,7 +566,7 @@ def _injections(net: Any, kind: str, by_phase: bool, problems: Problems) -> Iter
             continue
         if kind.endswith("ward") and power == 0.0:
             continue
-        label = getattr(row, "profile" if kind in DRAWING else "type", None)
+        label = getattr(row, "profile" if kind in pp.DRAWING else "type", None)
         element = _Injection(
             kind=kind,
             name=name,
@@ -635,7 +625,7 @@ def _power(kind: str, row: Any) -> complex:
 
 def _scaling(kind: str, row: Any) -> float:
     # The scaling of generation is its output of the moment; what is wanted is its peak.
-    return 1.0 if kind in FEEDING else float(row.scaling)
+    return 1.0 if kind in pp.FEEDING else float(row.scaling)
 
 
 def _with_effect(items: Sequence[_Injection], skeleton: Skeleton, notes: list[str]) -> list[_Injection]:
@@ -656,14 +646,14 @@ def _replacements(net: Any, drawing: Sequence[_Injection], feeding: Sequence[_In
     counts = {
         "by-voltage": sum(not item.response.constant_power for item in drawing),
         "motors": sum(item.kind in ("motor", "ward", "xward") for item in drawing),
-        "pumps": sum(item.kind in FEEDING for item in drawing),
+        "pumps": sum(item.kind in pp.FEEDING for item in drawing),
         "holding": sum(item.kind == "gen" for item in feeding),
         "not-called-pv": sum(not (item.label or "").lower().startswith("pv") for item in feeding),
         "reactive": sum(item.power.imag != 0.0 for item in feeding),
-        "scaled": sum(row.scaling != 1.0 for kind in FEEDING for row in in_service(net, kind)),
-        "xward": len(in_service(net, "xward")),
-        **{kind: len(in_service(net, kind)) for kind in LEFT_OUT},
-        "impedance": len(in_service(net, "impedance")),
+        "scaled": sum(row.scaling != 1.0 for kind in pp.FEEDING for row in pp.in_service(net, kind)),
+        "xward": len(pp.in_service(net, "xward")),
+        **{kind: len(pp.in_service(net, kind)) for kind in pp.LEFT_OUT},
+        "impedance": len(pp.in_service(net, "impedance")),
     }
     words = {"loads": f"of {len(drawing)} loads", "units": f"of {len(feeding)} generating units"}
     return [said(f"note.{kind}", count=count, **words) for kind, count in counts.items() if count]
