@@ -261,16 +261,17 @@ def test_states_of_a_private_net_are_refused_at_once_with_what_comes_after_them(
     assert sum("line 'capacitive' cannot be rebuilt" in reason for reason in reasons) == 1
 
 
-def test_a_unit_that_draws_power_is_a_load_and_a_dc_line_is_left_out(tmp_path: Path) -> None:
+def test_a_unit_that_draws_power_is_a_load_and_storage_and_dc_lines_are_left_out(tmp_path: Path) -> None:
     net = small()
     with quiet() as pp:
         pp.create_sgen(net, 2, p_mw=-0.3, q_mvar=0.1, name="pump")
         pp.create_dcline(net, 1, 2, 0.1, 1.0, 0.0, 1.0, 1.0)
+        pp.create_storage(net, 1, p_mw=0.1, max_e_mwh=1.0)
     path = saved(tmp_path, net)
     assert feeder_problems(path) == ()
     feeder = works_as_a_twin(path)
     pump = next(load for load in feeder.loads if load.name == "pump")
     assert (pump.kw, pump.kvar) == (300.0, 0.0)
-    assert feeder.as_operated.left_out == ("1 dc lines",)
+    assert feeder.as_operated.left_out == ("1 storage units", "1 dc lines")
     assert any("generating units in the net, which draw power" in note for note in feeder.notes)
     assert any("1 dc lines are left out" in note for note in feeder.notes)
