@@ -46,10 +46,7 @@ def works_as_a_twin(path: Path, *, drop_islanded: bool = False) -> Any:
 # ---------------------------------------------------------------------------- devices of protection
 
 
-@pytest.mark.parametrize(
-    "device",
-    TABLES["a_device_of_protection_that_is_closed_changes_nothing"],
-)
+@pytest.mark.parametrize("device", TABLES["a_device_of_protection_that_is_closed_changes_nothing"])
 def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, device: str) -> None:
     """Also one that the engine rejects for want of a curve or of its line."""
     plain = open_feeder(write(tmp_path))
@@ -60,8 +57,7 @@ def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, d
 
 
 @pytest.mark.parametrize(
-    ("device", "islanded"),
-    TABLES["an_open_device_makes_an_island_that_can_be_left_out"],
+    ("device", "islanded"), TABLES["an_open_device_makes_an_island_that_can_be_left_out"]
 )
 def test_an_open_device_makes_an_island_that_can_be_left_out(
     tmp_path: Path, device: str, islanded: int

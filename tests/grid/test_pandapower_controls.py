@@ -111,13 +111,7 @@ def test_a_control_becomes_a_regulator_in_volts() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [
-        tapped,
-        lambda: tapped(side="lv"),
-        lambda: tapped(step=-1.25),
-        side_by_side,
-        oberrhein,
-    ],
+    [tapped, lambda: tapped(side="lv"), lambda: tapped(step=-1.25), side_by_side, oberrhein],
     ids=["hv", "lv", "negative", "side by side", "oberrhein"],
 )
 def test_taps_and_voltages_are_those_of_pandapowers_control(make: Callable[[], Any]) -> None:
