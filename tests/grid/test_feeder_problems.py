@@ -56,9 +56,7 @@ def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, d
     assert any(word in note for note in feeder.notes for word in ("fuse", "recloser", "relay", "swtcontrol"))
 
 
-@pytest.mark.parametrize(
-    ("device", "islanded"), TABLES["an_open_device_makes_an_island_that_can_be_left_out"]
-)
+@pytest.mark.parametrize(("device", "islanded"), TABLES["an_open_device_makes_an_island"])
 def test_an_open_device_makes_an_island_that_can_be_left_out(
     tmp_path: Path, device: str, islanded: int
 ) -> None:
