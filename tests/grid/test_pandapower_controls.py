@@ -171,14 +171,8 @@ def without_range() -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (
-            lambda: control(small_net(), 0, 1.0, kind="ContinuousTapControl"),
-            "kind ContinuousTapControl are not",
-        ),
-        (
-            lambda: control(tapped(), "shunt", "step", 0, kind="ConstControl"),
-            "kind ConstControl are not modelled",
-        ),
+        (lambda: control(small_net(), 0, 1.0, kind="ContinuousTapControl"), "ContinuousTapControl are not"),
+        (lambda: control(tapped(), "shunt", "step", 0, kind="ConstControl"), "ConstControl are not modelled"),
         (lambda: control(small_net(), 0, *BAND, element="trafo3w", side="mv"), "with three windings"),
         (lambda: control(tapped(), 0, *BAND), "two tap controls; keep one"),
         (with_two_levels, "of different levels"),
