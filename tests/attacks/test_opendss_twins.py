@@ -72,7 +72,6 @@ def test_taps_are_solved_on_the_twin(tmp_path: Path, protected: Protected) -> No
 @pytest.mark.parametrize(
     "end",
     [
-        "Solve\nDisable RegControl.creg",
         "Solve mode=snapshot\nRegControl.creg.enabled=no",
         "_SolveNoControl\n_SampleControls\n_DoControlActions\nDisable RegControl.creg",
         "So\nEdit RegControl.creg enabled=false",
@@ -85,14 +84,27 @@ def test_a_file_that_solves_and_disables_its_regulator_gives_nothing_away(tmp_pa
     assert_twins_agree(one, other)
 
 
-def test_a_tap_beside_a_disabled_regulator_must_be_declared(tmp_path: Path) -> None:
+LITERAL = """New Transformer.reg phases=3 windings=2 buses=[b r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
+Edit Transformer.reg wdg=2 tap=1.05625
+New Load.three bus1=r phases=3 kv=12.47 kw=20"""
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"tap": "taps=[1 1.05625]", "end": "Disable RegControl.creg"},
+        {"regulated": False, "more": LITERAL},  # an exported snapshot has taps and no RegControl
+    ],
+)
+def test_a_tap_that_no_enabled_regulator_moves_must_be_declared(
+    tmp_path: Path, parts: dict[str, Any]
+) -> None:
     """A saved circuit states solved taps as literals. On ffefb60 they were the twin's."""
-    parts = {"tap": "taps=[1 1.05625]", "end": "Disable RegControl.creg"}
     one = written(tmp_path, 8.0, **parts)
     with pytest.raises(FeederError, match="no enabled regulator moves it"):
         twin_of(one, record_of(one))
     declared = open_feeder(tmp_path / "feeder 8.0.dss", taps=declared_taps(tmp_path, 1.0251))
-    assert twin_of(declared, record_of(declared)).taps[0].ratio == 1.025
+    assert [tap.ratio for tap in twin_of(declared, record_of(declared)).taps] == [1.025]
 
 
 def test_taps_saved_by_inspect_are_refused_for_a_twin(tmp_path: Path) -> None:
@@ -265,19 +277,6 @@ def test_total_charging_of_a_line_of_length_one_is_not_in_the_twin(tmp_path: Pat
     assert abs(more.y - twin_of(feeders[0], record, charged).y).max() > 0.0
 
 
-@pytest.mark.parametrize("protected", [Protected(), Protected(lines="length")])
-def test_a_code_of_one_line_is_not_a_public_catalogue(tmp_path: Path, protected: Protected) -> None:
-    """A code per line with its totals, length 1: the twin's length in km would tell the noise."""
-    feeders = []
-    for length in (8.0, 8.4):
-        figures = f"rmatrix=[{0.3 * length}] xmatrix=[{0.6 * length}] cmatrix=[{9.1 * length}]"
-        more = f"New Linecode.of_own nphases=1 {figures} units=km\n"
-        more += "New Line.own bus1=b.1 bus2=e.1 phases=1 linecode=of_own length=1 units=km"
-        feeders.append(written(tmp_path, length, regulated=False, more=more))
-    twin = assert_twins_agree(feeders[0], feeders[1], protected)
-    assert any("1 conductor codes belong to one line each" in note for note in twin.notes)
-
-
 AUTO = "New AutoTrans.reg phases=3 windings=2 buses=[b r] kvs=[12.47 13.8] kvas=[9000 9000] xhx=1"
 REFUSED = {
     "New Fault.f bus1=b phases=1 r=3.1234": "fault.f",
@@ -393,45 +392,29 @@ def test_public_feeders_keep_their_taps(ieee13: Feeder) -> None:
 CODED = Protected(lines="length", codes=True)
 
 
-# ------------------------------------------------------------------------------ states of controls
-
-
-@pytest.mark.parametrize("tap", [1.05, 1.05625])
-def test_a_literal_tap_without_any_regulator_must_be_declared(tmp_path: Path, tap: float) -> None:
-    """An exported snapshot has taps and no RegControl: two neighbours had twins with 1.05 and 1.05625."""
-    more = f"""New Transformer.reg phases=3 windings=2 buses=[b r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
-Edit Transformer.reg wdg=2 tap={tap}
-New Load.three bus1=r phases=3 kv=12.47 kw=20"""
-    one = written(tmp_path, 8.0, regulated=False, more=more)
-    record = record_of(one)
-    with pytest.raises(FeederError, match="no enabled regulator moves it"):
-        twin_of(one, record)
-    declared = open_feeder(tmp_path / "feeder 8.0.dss", taps=declared_taps(tmp_path, 1.025))
-    assert [tap.ratio for tap in twin_of(declared, record).taps] == [1.025]
-
-
 # -------------------------------------------------------------------------------- conductor codes
 
 
+def with_totals_as_a_code(factor: float, lines: tuple[str, ...]) -> Feeder:
+    """Lines of length 1 between the same two buses, whose code has their totals."""
+    figures = {"r1": 0.3, "x1": 0.6, "r0": 0.9, "x0": 1.8, "c1": 9.0, "c0": 4.0}
+    totals = " ".join(f"{key}={8 * factor * value!r}" for key, value in figures.items())
+    code = f"New Linecode.span nphases=3 {totals} units=km"
+    own = [f"New Line.{k} bus1=source bus2=a linecode=span length=1 units=km" for k in lines]
+    return feeder(factor, "\n".join([code, *own]))
+
+
 @pytest.mark.parametrize("protected", [Protected(), Protected(lines="length")])
-def test_parallel_lines_with_their_totals_as_a_code_have_no_public_code(protected: Protected) -> None:
-    """Two circuits of one span shared a code with their totals, of length 1: it counted as a catalogue.
+@pytest.mark.parametrize("lines", [("own",), ("s1", "s2")])
+def test_a_code_of_one_span_is_not_a_public_catalogue(lines: tuple[str, ...], protected: Protected) -> None:
+    """A code per line, or per two circuits of one span, with their totals of length 1 counted as a catalogue.
 
-    By length, the twin's Y had the true totals times a public record; by impedance, charging over X was the
-    ratio of two figures of five digits, which gives both of them back.
+    By length, the twin's Y had the true totals times a public record, and its length in km told the noise; by
+    impedance, charging over X was the ratio of two figures of five digits, which gives both of them back.
     """
-
-    def parallel(f: float) -> Feeder:
-        totals = " ".join(
-            f"{k}={v * 8 * f!r}" for k, v in (("r1", 0.3), ("x1", 0.6), ("r0", 0.9), ("x0", 1.8))
-        )
-        lines = [
-            f"New Linecode.span nphases=3 {totals} c1={72 * f!r} c0={32 * f!r} units=km",
-            *(f"New Line.{k} bus1=source bus2=a linecode=span length=1 units=km" for k in ("s1", "s2")),
-        ]
-        return feeder(f, "\n".join(lines))
-
-    assert_twins_agree(parallel(1.0), parallel(1.05), protected)
+    one, other = (with_totals_as_a_code(factor, lines) for factor in (1.0, 1.05))
+    twin = assert_twins_agree(one, other, protected)
+    assert any("1 conductor codes belong to one line each" in note for note in twin.notes)
 
 
 @pytest.mark.parametrize("units", [" units=km", ""])
@@ -476,18 +459,12 @@ def fed_by(load: str) -> Feeder:
     return two_lines(more=f"{line}\nNew Load.odd phases=1 conn=delta kv=12.47 {load}")
 
 
-def drawn(feeder: Feeder) -> dict[str, float]:
-    """Node → the load drawn there [kW]."""
-    positions, kw = feeder.loaded_nodes()
-    return {feeder.nodes[feeder.retained[k]]: float(value) for k, value in zip(positions, kw, strict=True)}
-
-
 @pytest.mark.parametrize("kvar", [300, -300, 173.3])
 def test_a_load_with_a_negative_share_keeps_its_total_and_both_nodes(kvar: float) -> None:
     feeder = fed_by(f"bus1=e.1.2 kw=100 kvar={kvar}")
-    at = drawn(feeder)
-    assert at["e.1"] == pytest.approx(50.0)
-    assert at["e.2"] == pytest.approx(50.0)
+    positions, kw = feeder.loaded_nodes()
+    at = dict(zip(feeder.retained[positions].tolist(), kw.tolist(), strict=True))
+    assert [at[feeder.node_index[node]] for node in ("e.1", "e.2")] == pytest.approx([50.0, 50.0])
     assert sum(at.values()) == pytest.approx(sum(load.kw for load in feeder.loads))
     assert sum("draw negative power at one of them" in note for note in feeder.notes) == 1
     assert replace(feeder, name="again").notes == feeder.notes

@@ -33,16 +33,12 @@ def test_the_buses_of_ieee13_are_those_of_its_diagram(ieee13: Feeder) -> None:
     assert joined(graph, "transformer") == {frozenset(pair) for pair in transformers}
 
 
-def test_the_source_belongs_to_the_bus_that_it_feeds(ieee13: Feeder) -> None:
+def test_the_source_belongs_to_the_bus_that_it_feeds_and_phases_are_those_of_names(ieee13: Feeder) -> None:
     graph = BusGraph.of(ieee13)
     assert [name for name, fed in zip(graph.names, graph.source, strict=True) if fed] == ["sourcebus"]
     assert {graph.names[bus] for bus in graph.bus_of[ieee13.slack]} == {"sourcebus"}
     # A bus of that name that has no source keeps it.
     assert (bus_name("emf(a).1"), bus_name("emf(a).1", is_source=True)) == ("emf(a)", "a")
-
-
-def test_phases_are_those_of_the_names(ieee13: Feeder) -> None:
-    graph = BusGraph.of(ieee13)
     for node, bus, phase in zip(ieee13.nodes, graph.bus_of, graph.phase, strict=True):
         if not node.startswith("emf"):
             assert node == f"{graph.names[bus]}.{phase}"

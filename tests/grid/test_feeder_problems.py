@@ -46,10 +46,7 @@ def works_as_a_twin(path: Path, *, drop_islanded: bool = False) -> Any:
 # ---------------------------------------------------------------------------- devices of protection
 
 
-@pytest.mark.parametrize(
-    "device",
-    TABLES["a_device_of_protection_that_is_closed_changes_nothing"],
-)
+@pytest.mark.parametrize("device", TABLES["a_device_of_protection_that_is_closed_changes_nothing"])
 def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, device: str) -> None:
     """Also one that the engine rejects for want of a curve or of its line."""
     plain = open_feeder(write(tmp_path))
@@ -59,10 +56,7 @@ def test_a_device_of_protection_that_is_closed_changes_nothing(tmp_path: Path, d
     assert any(word in note for note in feeder.notes for word in ("fuse", "recloser", "relay", "swtcontrol"))
 
 
-@pytest.mark.parametrize(
-    ("device", "islanded"),
-    TABLES["an_open_device_makes_an_island_that_can_be_left_out"],
-)
+@pytest.mark.parametrize(("device", "islanded"), TABLES["an_open_device_makes_an_island"])
 def test_an_open_device_makes_an_island_that_can_be_left_out(
     tmp_path: Path, device: str, islanded: int
 ) -> None:
@@ -261,16 +255,17 @@ def test_states_of_a_private_net_are_refused_at_once_with_what_comes_after_them(
     assert sum("line 'capacitive' cannot be rebuilt" in reason for reason in reasons) == 1
 
 
-def test_a_unit_that_draws_power_is_a_load_and_a_dc_line_is_left_out(tmp_path: Path) -> None:
+def test_a_unit_that_draws_power_is_a_load_and_storage_and_dc_lines_are_left_out(tmp_path: Path) -> None:
     net = small()
     with quiet() as pp:
         pp.create_sgen(net, 2, p_mw=-0.3, q_mvar=0.1, name="pump")
         pp.create_dcline(net, 1, 2, 0.1, 1.0, 0.0, 1.0, 1.0)
+        pp.create_storage(net, 1, p_mw=0.1, max_e_mwh=1.0)
     path = saved(tmp_path, net)
     assert feeder_problems(path) == ()
     feeder = works_as_a_twin(path)
     pump = next(load for load in feeder.loads if load.name == "pump")
     assert (pump.kw, pump.kvar) == (300.0, 0.0)
-    assert feeder.as_operated.left_out == ("1 dc lines",)
+    assert feeder.as_operated.left_out == ("1 storage units", "1 dc lines")
     assert any("generating units in the net, which draw power" in note for note in feeder.notes)
     assert any("1 dc lines are left out" in note for note in feeder.notes)

@@ -168,31 +168,25 @@ def test_loads_of_ieee123_carry_the_names_of_the_oedi_profiles(oedi: Path) -> No
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_every_bus_has_coordinates(name: str) -> None:
+def test_every_bus_has_coordinates_and_switches_are_a_millionth_of_an_ohm(name: str) -> None:
     circuit = new_engine(built_in_commands(name)).ActiveCircuit
     assert [bus.Name for bus in circuit.ActiveBus if not bus.Coorddefined] == []
-
-
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_switches_are_a_millionth_of_an_ohm(name: str) -> None:
-    lines = new_engine(built_in_commands(name)).ActiveCircuit.Lines
+    lines = circuit.Lines
     switches = [line.Name for line in lines if line.IsSwitch]
     assert len(switches) == {"ieee13": 1, "ieee123": 8}[name.removesuffix("-pv")]
     for switch in switches:
         lines.Name = switch
-        assert lines.R1 * lines.Length == pytest.approx(1e-6)
-        assert lines.R0 * lines.Length == pytest.approx(1e-6)
+        assert (lines.R1 * lines.Length, lines.R0 * lines.Length) == pytest.approx((1e-6, 1e-6))
         assert (lines.X1, lines.X0, lines.C1, lines.C0) == (0, 0, 0, 0)
 
 
-def test_tie_switches_of_ieee123_are_open(solved: dict[str, Solved]) -> None:
+def test_ieee123_has_open_tie_switches_and_a_transformer_in_delta_that_feeds_no_load(
+    solved: dict[str, Solved],
+) -> None:
     v = solved["ieee123"].voltage
     for near, gap, far in [("151.1", "300_open.1", "300.1"), ("54.1", "94_open.1", "94.1")]:
         assert abs(v[near] - v[gap]) < 1e-9
         assert abs(v[far] - v[gap]) > 1e-3
-
-
-def test_transformer_of_ieee123_is_delta_on_both_sides_and_feeds_no_load() -> None:
     circuit = new_engine(built_in_commands("ieee123")).ActiveCircuit
     circuit.Transformers.Name = "xfm1"
     for winding in (1, 2):

@@ -36,10 +36,8 @@ def test_ieee123_has_its_published_counts(ieee123: Feeder) -> None:
 def test_admittance_is_symmetric_and_free_of_loads(ieee123: Feeder) -> None:
     assert abs(ieee123.y - ieee123.y.T).max() < 1e-9
     node = ieee123.node_index["1.1"]  # S1a: 40 kW; a shunt of it would show as 0.04 p.u. in the row sum
-    others = [
-        k for k in range(len(ieee123.nodes)) if ieee123.nodes[k].startswith(("1.", "149.", "2.", "3.", "7."))
-    ]
-    assert abs(ieee123.y[[node], :][:, others].sum()) < 1e-3
+    near = [k for k, name in enumerate(ieee123.nodes) if name.startswith(("1.", "149.", "2.", "3.", "7."))]
+    assert abs(ieee123.y[[node], :][:, near].sum()) < 1e-3
 
 
 def test_emf_behind_the_source_impedance_is_the_slack(tmp_path: Path) -> None:
@@ -59,13 +57,6 @@ def test_delta_load_splits_by_the_nominal_phasors(ieee123: Feeder) -> None:
     assert shares[j] == pytest.approx(-a / (1 - a))
 
 
-def test_three_phase_delta_load_shares_out_equally(tmp_path: Path) -> None:
-    feeder = open_feeder(write(tmp_path, "New Load.d bus1=x phases=3 conn=delta kv=4.16 kW=90 kvar=30"))
-    shares = feeder.load_shares[:, [1]].toarray().ravel()
-    assert np.allclose(shares[np.abs(shares) > 0], 1 / 3)
-    assert np.count_nonzero(np.abs(shares) > 1e-12) == 3
-
-
 def test_wye_equivalents_of_wye_loads_are_exact_and_of_delta_loads_are_not(tmp_path: Path) -> None:
     from support.feeder_reference import opendss_with_wye_equivalents
 
@@ -75,17 +66,18 @@ def test_wye_equivalents_of_wye_loads_are_exact_and_of_delta_loads_are_not(tmp_p
     assert np.abs(opendss_with_wye_equivalents(delta) - declared_voltages(delta)).max() > 1e-5
 
 
-def test_split_phase_load_between_two_hot_legs_shares_half_and_half(tmp_path: Path) -> None:
+def test_loads_in_delta_and_between_two_hot_legs_share_out_equally(tmp_path: Path) -> None:
     more = """
+New Load.d bus1=x phases=3 conn=delta kv=4.16 kW=90 kvar=30
 New Transformer.t phases=1 windings=3 buses=[x.1 sec.1.0 sec.0.2] kvs=[2.4 0.12 0.12] kvas=[50 50 50]
 ~ xhl=2 xht=2 xlt=1
 New Load.house bus1=sec.1.2 phases=1 kv=0.24 kW=10 kvar=2
 """
     feeder = open_feeder(write(tmp_path, more))
-    k = next(k for k, load in enumerate(feeder.loads) if load.name == "house")
-    shares = feeder.load_shares[:, [k]].toarray().ravel()
-    assert shares[feeder.node_index["sec.1"]] == pytest.approx(0.5)
-    assert shares[feeder.node_index["sec.2"]] == pytest.approx(0.5)
+    assert [load.name for load in feeder.loads[1:]] == ["d", "house"]
+    delta, house = feeder.load_shares.toarray().T[1:]
+    assert np.allclose(delta[np.abs(delta) > 1e-12], [1 / 3] * 3)
+    assert house[[feeder.node_index["sec.1"], feeder.node_index["sec.2"]]] == pytest.approx([0.5, 0.5])
 
 
 def test_working_directory_and_output_stay_as_they_were(
@@ -142,10 +134,7 @@ def test_a_real_feeder_of_ten_thousand_nodes_opens_without_its_islands(foreign_c
     assert any("2 islanded nodes are left out" in note for note in feeder.notes)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    TABLES["bad_circuits_are_refused_in_one_sentence"],
-)
+@pytest.mark.parametrize(("more", "message"), TABLES["bad_circuits_are_refused_in_one_sentence"])
 def test_bad_circuits_are_refused_in_one_sentence(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(FeederError, match=message) as caught:
         open_feeder(write(tmp_path, more))
@@ -156,26 +145,21 @@ def test_bad_circuits_are_refused_in_one_sentence(tmp_path: Path, more: str, mes
     ("source", "message"),
     [
         ("nowhere.dss", "does not exist"),
+        ("empty.dss", "defines no circuit"),
         ("ieee999", "is not a feeder; use one of ieee13, ieee123"),
         ("", "is not a feeder"),
     ],
 )
-def test_unknown_sources_are_refused(source: str, message: str) -> None:
+def test_unknown_sources_are_refused(
+    source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.dss").write_text("! nothing here\n")
     with pytest.raises(FeederError, match=message):
         open_feeder(source)
 
 
-def test_a_file_without_a_circuit_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "empty.dss"
-    file.write_text("! nothing here\n")
-    with pytest.raises(FeederError, match="defines no circuit"):
-        open_feeder(file)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    TABLES["bad_tap_files_are_refused"],
-)
+@pytest.mark.parametrize(("content", "message"), TABLES["bad_tap_files_are_refused"])
 def test_bad_tap_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "taps.csv"
     file.write_text(content)

@@ -18,7 +18,7 @@ from dp_powerflow import Feeder, OperatedSolver
 from dp_powerflow.grid.feeder import TAPS_SOLVED
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL
-from support.pandapower_nets import quiet, small_net, unbalanced_net
+from support.pandapower_nets import quiet, small_net
 
 BAND = (0.985, 1.005)
 
@@ -111,13 +111,7 @@ def test_a_control_becomes_a_regulator_in_volts() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [
-        tapped,
-        lambda: tapped(side="lv"),
-        lambda: tapped(step=-1.25),
-        side_by_side,
-        oberrhein,
-    ],
+    [tapped, lambda: tapped(side="lv"), lambda: tapped(step=-1.25), side_by_side, oberrhein],
     ids=["hv", "lv", "negative", "side by side", "oberrhein"],
 )
 def test_taps_and_voltages_are_those_of_pandapowers_control(make: Callable[[], Any]) -> None:
@@ -177,17 +171,10 @@ def without_range() -> Any:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (
-            lambda: control(small_net(), 0, 1.0, kind="ContinuousTapControl"),
-            "kind ContinuousTapControl are not",
-        ),
-        (
-            lambda: control(tapped(), "shunt", "step", 0, kind="ConstControl"),
-            "kind ConstControl are not modelled",
-        ),
+        (lambda: control(small_net(), 0, 1.0, kind="ContinuousTapControl"), "ContinuousTapControl are not"),
+        (lambda: control(tapped(), "shunt", "step", 0, kind="ConstControl"), "ConstControl are not modelled"),
         (lambda: control(small_net(), 0, *BAND, element="trafo3w", side="mv"), "with three windings"),
         (lambda: control(tapped(), 0, *BAND), "two tap controls; keep one"),
-        (lambda: control(unbalanced_net(), 0, *BAND), "of unbalanced nets are not modelled"),
         (with_two_levels, "of different levels"),
         (turning, "does not move a plain turns ratio"),
         (without_range, "has no range; state tap_min"),

@@ -17,7 +17,12 @@ import pytest
 from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError, MissingExtraError
 from dp_powerflow.grid.feeder import Line, islanded_nodes, without_islands
-from dp_powerflow.grid.pandapower.reader import read_pandapower, read_pandapower_file, read_simbench
+from dp_powerflow.grid.pandapower.reader import (
+    read_pandapower,
+    read_pandapower_file,
+    read_simbench,
+    with_declared_loads,
+)
 from dp_powerflow.grid.sources import check_feeder
 from dp_powerflow.units import ComplexArray, FloatArray
 from support.pandapower_nets import quiet
@@ -220,17 +225,12 @@ def make_two_buses() -> Any:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_currents_of_pandapowers_solution_balance_at_every_node(
+def test_currents_of_pandapowers_solution_balance_and_powers_are_its_own(
     name: str, case: Callable[[str], Case]
 ) -> None:
     c = case(name)
     mismatch = (c.v * np.conj(c.feeder.y @ c.v) - c.s)[c.feeder.energised]
     assert np.max(np.abs(mismatch)) < 1e-9
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_loads_and_generation_are_those_of_pandapower(name: str, case: Callable[[str], Case]) -> None:
-    c = case(name)
     kw_peak = np.array([pv.kw_peak for pv in c.feeder.pv])
     at = c.feeder.energised
     np.testing.assert_allclose(-c.feeder.nominal_injection[at], c.drawn[at], atol=1e-12)
@@ -240,20 +240,16 @@ def test_loads_and_generation_are_those_of_pandapower(name: str, case: Callable[
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_feeder_passes_the_checks_and_names_are_unique(name: str, case: Callable[[str], Case]) -> None:
-    feeder = case(name).feeder
+def test_names_are_unique_and_nominal_angles_are_multiples_of_30(
+    name: str, case: Callable[[str], Case]
+) -> None:
+    c = case(name)
+    feeder, nominal = c.feeder, c.feeder.nominal_angle_deg
     check_feeder(feeder)
     for names in (feeder.nodes, [load.name for load in feeder.loads], [pv.name for pv in feeder.pv]):
         assert len(set(names)) == len(names)
     assert [name for name in feeder.nodes if name.startswith("emf(")] == list(feeder.nodes[feeder.slack[0] :])
 
-
-@pytest.mark.parametrize("name", ALL)
-def test_nominal_angles_are_multiples_of_30_next_to_the_solution(
-    name: str, case: Callable[[str], Case]
-) -> None:
-    c = case(name)
-    nominal = c.feeder.nominal_angle_deg
     assert np.all(nominal % 30.0 == 0.0)
     assert np.max(np.abs(np.angle(c.v * np.exp(-1j * np.deg2rad(nominal)), deg=True))) < 25.0
 
@@ -328,13 +324,19 @@ def test_village_is_translated_element_by_element(case: Callable[[str], Case]) -
         "balanced single-phase equivalent",
         "1 elements (load) stand on the bus of a source",
         "2 of 5 loads are motors or wards",
-        "1 unbalanced",
+        "1 unbalanced elements became balanced; for three phases, state the feeder in OpenDSS",
         "1 of 2 generating units are not called PV",
         "1 of 2 generating units state a reactive power",
         "1 of 2 generating units have a scaling",
         "1 buses are joined",
     ):
         assert part in notes
+
+
+def test_a_load_table_states_plain_loads_alone(case: Callable[[str], Case]) -> None:
+    feeder = case("village").feeder
+    with pytest.raises(FeederError, match="the load table states 'asymmetric_load 0', which is not a plain"):
+        with_declared_loads(feeder, {load.name.lower(): (load.kw, load.kvar + 1.0) for load in feeder.loads})
 
 
 def test_reading_leaves_the_net_as_it_is() -> None:
@@ -348,9 +350,10 @@ def test_reading_leaves_the_net_as_it_is() -> None:
 ZIP = TABLES["ZIP"]
 
 
-def test_loads_that_depend_on_voltage_say_how_and_are_counted() -> None:
+def test_the_response_of_a_load_is_that_of_pandapower_and_counted() -> None:
     net = two_buses()
     net.load[list(ZIP)] = list(ZIP.values())
+    net.load["scaling"] = 30.0
     feeder = read_pandapower(net, name="two")
     load, response = feeder.loads[0], feeder.loads[0].response
     assert response.active == pytest.approx((0.4, 0.25, 0.35))
@@ -359,21 +362,12 @@ def test_loads_that_depend_on_voltage_say_how_and_are_counted() -> None:
     assert load.rated_kv == pytest.approx(20.0 / np.sqrt(3))
     assert "1 of 1 loads depend on the voltage; where taps are frozen they are constant power" in feeder.notes
     np.testing.assert_allclose(feeder.y.toarray(), read_pandapower(two_buses(), name="two").y.toarray())
-
-
-def test_the_response_of_a_load_is_that_of_pandapower() -> None:
-    net = two_buses()
-    net.load[list(ZIP)] = list(ZIP.values())
-    net.load["scaling"] = 30.0
-    feeder = read_pandapower(net, name="two")
     with quiet() as pandapower:
         pandapower.runpp(net, numba=False, calculate_voltage_angles=True, tolerance_mva=1e-10)
     v = phasor(net.res_bus.vm_pu[1], net.res_bus.va_degree[1])
-    load, u = feeder.loads[0], abs(v) * feeder.base_kv[0] / (feeder.loads[0].rated_kv or np.nan)
+    u = abs(v) * feeder.base_kv[0] / (load.rated_kv or np.nan)
     assert u < 0.97
-    active, reactive = (
-        np.dot(shares, [u**2, u, 1.0]) for shares in (load.response.active, load.response.reactive)
-    )
+    active, reactive = (np.dot(part, [u**2, u, 1.0]) for part in (response.active, response.reactive))
     kva = complex(load.kw * active, load.kvar * reactive)
     voltages = np.array([v, feeder.v_slack[0]])
     drawn = -v * np.conj((feeder.y @ voltages)[0])
@@ -409,16 +403,6 @@ def test_extended_wards_keep_their_shunt_and_power() -> None:
     np.testing.assert_allclose(extended.y.toarray(), ward.y.toarray(), rtol=1e-14)
     np.testing.assert_allclose(extended.nominal_injection, ward.nominal_injection, rtol=1e-14)
     assert any("1 extended wards lose" in note for note in extended.notes)
-
-
-def test_storage_is_left_out_and_counted() -> None:
-    net = two_buses()
-    with quiet() as pp:
-        pp.create_storage(net, 1, p_mw=0.1, max_e_mwh=1.0)
-    feeder = read_pandapower(net, name="two")
-    assert "1 storage units are left out" in feeder.notes
-    assert feeder.as_operated.left_out == ("1 storage units",)
-    assert len(feeder.loads) == 1
 
 
 def test_a_line_bridged_by_a_switch_keeps_only_its_charging() -> None:
@@ -519,24 +503,23 @@ def test_a_bad_net_is_refused_with_a_sentence(change: Callable[[Any, Any], None]
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}", "\x00\xff"])
-def test_a_file_that_is_no_net_is_refused(text: str, tmp_path: Path) -> None:
+NO_NET = r"net\.json is not a pandapower net; save it again"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        *((text, NO_NET) for text in ("", "{", "[1, 2]", "{}", "\x00\xff")),
+        ('{"bus": 3}', "no proper table 'bus'; load it with"),
+        (None, r"net\.json does not exist"),
+    ],
+)
+def test_a_file_that_is_no_net_is_refused(text: str | None, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "net.json"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(FeederError, match=r"net\.json is not a pandapower net; save it again"):
+    if text is not None:
+        path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(FeederError, match=sentence):
         read_pandapower_file(path)
-
-
-def test_a_file_without_proper_tables_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "net.json"
-    path.write_text('{"bus": 3}')
-    with pytest.raises(FeederError, match="no proper table 'bus'; load it with"):
-        read_pandapower_file(path)
-
-
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FeederError, match=r"nowhere\.json does not exist"):
-        read_pandapower_file(tmp_path / "nowhere.json")
 
 
 @needs_simbench

@@ -81,26 +81,18 @@ def test_each_level_moves_what_it_names_by_its_factor() -> None:
         np.testing.assert_allclose(shunt_new.imag, expected, atol=0.01 * float(np.linalg.norm(expected)))
         z_other, _ = series_and_shunt(changed, "coded")
         np.testing.assert_allclose(z_other, series_and_shunt(feeder, "coded")[0], rtol=0.03)
-    weaker = rebuilt(
-        feeder,
-        {
-            **levels,
-            ParameterKey(Quantity.TRANSFORMER, "step"): 2
-            * levels[ParameterKey(Quantity.TRANSFORMER, "step")],
-        },
-    )
-    d = feeder.node_index["d.1"]
-    assert weaker.y[d, d] == pytest.approx(feeder.y[d, d] / 2, rel=0.03)
-    larger = rebuilt(feeder, {**levels, ParameterKey(Quantity.CAPACITOR, "bank"): 90.0})
-    b = feeder.node_index["b.1"]
-    assert (larger.y - rebuilt(feeder, levels).y)[b, b] == pytest.approx(
-        0.01j, rel=1e-4
-    )  # 30 kvar in three phases
-    roof = rebuilt(
-        feeder, {**levels, ParameterKey(Quantity.PV, "roof"): 1.5 * levels[ParameterKey(Quantity.PV, "roof")]}
-    )
-    assert roof.pv[0].kw_peak == pytest.approx(60.0, rel=0.01)
-    assert roof.pv[0].kva == pytest.approx(75.0, rel=0.01)
+    step, bank, roof = (
+        ParameterKey(quantity, name)
+        for quantity, name in (
+            (Quantity.TRANSFORMER, "step"), (Quantity.CAPACITOR, "bank"), (Quantity.PV, "roof"),
+        )
+    )  # fmt: skip
+    changed = rebuilt(feeder, {**levels, step: 2 * levels[step], bank: 90.0, roof: 1.5 * levels[roof]})
+    b, d = feeder.node_index["b.1"], feeder.node_index["d.1"]
+    assert changed.y[d, d] == pytest.approx(feeder.y[d, d] / 2, rel=0.03)
+    thirty_kvar = (changed.y - rebuilt(feeder, {**levels, step: 2 * levels[step]}).y)[b, b]
+    assert thirty_kvar == pytest.approx(0.01j, rel=1e-4)  # in three phases
+    assert (changed.pv[0].kw_peak, changed.pv[0].kva) == pytest.approx((60.0, 75.0), rel=0.01)
 
 
 def test_a_line_whose_impedances_are_scaled_has_the_same_shape() -> None:
@@ -147,15 +139,13 @@ def test_codes_are_replaceable() -> None:
     (coded,) = parameters.coded
     assert (coded.line, coded.code, coded.candidates) == ("coded", "thin", ("thick", "thin"))
     assert ParameterKey(Quantity.RESISTANCE, "coded") not in parameters.levels
-    same = rebuilt(feeder, parameters.levels, {"coded": "thin"}, protected=drawn)
-    np.testing.assert_allclose(
-        series_and_shunt(same, "coded")[0], series_and_shunt(feeder, "coded")[0], rtol=1e-4
+    z_thin, z_thick = (
+        series_and_shunt(rebuilt(feeder, parameters.levels, {"coded": code}, protected=drawn), "coded")[0]
+        for code in ("thin", "thick")
     )
-    other = rebuilt(feeder, parameters.levels, {"coded": "thick"}, protected=drawn)
-    z_thin, z_thick = (series_and_shunt(item, "coded")[0] for item in (same, other))
-    assert z_thick[0, 0].real / z_thin[0, 0].real == pytest.approx(
-        (2 * 0.1 + 0.5) / (2 * 0.3 + 0.8), rel=1e-4
-    )
+    np.testing.assert_allclose(z_thin, series_and_shunt(feeder, "coded")[0], rtol=1e-4)
+    ratio = (2 * 0.1 + 0.5) / (2 * 0.3 + 0.8)
+    assert z_thick[0, 0].real / z_thin[0, 0].real == pytest.approx(ratio, rel=1e-4)
 
 
 @pytest.mark.slow
@@ -248,24 +238,15 @@ def test_short_decimals_of_the_file_cannot_be_fitted_to_a_rebuilt_line() -> None
         assert len(multiples_of_a_decimal(part, float(SHAPE_GRID))) > 1000
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    TABLES["what_would_keep_its_true_figures_is_refused"],
-)
+@pytest.mark.parametrize(("more", "message"), TABLES["what_would_keep_its_true_figures_is_refused"])
 def test_what_would_keep_its_true_figures_is_refused(more: str, message: str) -> None:
     with pytest.raises(FeederError, match=message):
         network_parameters(two_lines(more=more))
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "New Capacitor.farads bus1=b phases=3 kv=12.47 cuf=[30 30 30]",
-        "New Capacitor.matrix bus1=b phases=3 kv=12.47 cmatrix=[30 | 0 30 | 0 0 30]",
-    ],
-)
-def test_a_feeder_that_its_levels_do_not_give_back_is_refused(more: str) -> None:
-    rebuilder = Rebuilder(two_lines(more=more))
+@pytest.mark.parametrize("figures", ["cuf=[30 30 30]", "cmatrix=[30 | 0 30 | 0 0 30]"])
+def test_a_feeder_that_its_levels_do_not_give_back_is_refused(figures: str) -> None:
+    rebuilder = Rebuilder(two_lines(more=f"New Capacitor.odd bus1=b phases=3 kv=12.47 {figures}"))
     with pytest.raises(FeederError, match="cannot be rebuilt"):
         rebuilder.check(rebuilder.parameters())
 

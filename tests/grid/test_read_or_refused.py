@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -51,21 +50,7 @@ def difference(path: Path, feeder: Feeder, sun: float = 0.0) -> float:
 ONE = "New Load.n1 bus1=s2.1.4 phases=1 kv=.2309 kw=8 kvar=2 vminpu=.7 "
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ONE,
-        ONE + "model=2",
-        ONE + "model=4 cvrwatts=1 cvrvars=2",
-        ONE + "model=5",
-        ONE + "model=8 zipv=(.3 .3 .4 .2 .5 .3 0)",
-        ONE.replace("s2.1.4", "s2.4.1"),
-        ONE + "\nNew Load.n3 bus1=s2.1.2.3.4 phases=3 kv=.4 kw=20 kvar=5 vminpu=.7",
-        "New Load.n2 bus1=s2.1.2.4 phases=2 kv=.4 kw=20 kvar=5 vminpu=.7",
-        ONE + "\nNew Generator.g bus1=s1.2.4 phases=1 kv=.2309 kw=8 kvar=1",
-        ONE + "\nNew PVSystem.g bus1=s1.2.4 phases=1 kv=.2309 kva=8 pmpp=8",
-    ],
-)
+@pytest.mark.parametrize("more", TABLES["what_stands_between_a_phase_and_a_neutral_node"])
 def test_what_stands_between_a_phase_and_a_neutral_node_is_modelled_there(tmp_path: Path, more: str) -> None:
     path = write(tmp_path, more)
     feeder = open_feeder(path)
@@ -96,47 +81,16 @@ def test_a_resistance_of_a_load_beside_its_neutral_node_is_refused(tmp_path: Pat
 
 # ----------------------------------------------------------------------------- what a file has beside that
 
-UNIT = "New Generator.g bus1=d phases=3 kv=12.47 kw=200 kvar=50"
 SWITCH = "New SwtControl.w switchedobj=line.sw switchedterm=1"
 
 
-@pytest.mark.parametrize(
-    ("more", "last"),
-    [
-        ("", "Set Algorithm=Newton"),
-        ("Set Algorithm=Newton", ""),
-        (UNIT, "Set GenMult=0.5"),
-        (UNIT + " status=fixed", "Set GenMult=0.5"),
-        ("", "Set Year=1"),
-        ("", "Set totaltime=0 'a comment to the engine'"),
-        ("New Load.q bus1=d phases=3 kv=12.47 kw=300 status=fixed", "Set LoadMult=0.5"),
-        ("New Load.q bus1=d phases=3 kv=12.47 kw=300 status=exempt", "Set LoadMult=0.5"),
-        (SWITCH + " action=open lock=yes", ""),
-        (SWITCH + " lock=yes action=open", ""),
-    ],
-)
+@pytest.mark.parametrize(("more", "last"), TABLES["what_is_honoured_is_as_the_engine_has_it"])
 def test_what_is_honoured_is_as_the_engine_has_it(tmp_path: Path, more: str, last: str) -> None:
     path = write(tmp_path, more, last)
     assert difference(path, open_feeder(path)) < 1e-8
 
 
-@pytest.mark.parametrize(
-    ("more", "last", "message"),
-    [
-        ("", "Set LoadModel=Admittance", "Set loadmodel=Admittance is not modelled"),
-        ("", "Set Year=5", "Set year=5 is not modelled"),
-        ("", "Set type=line p1 1 1 5", "Set year=5 is not modelled"),  # the fifth option by its place
-        ("", "Set CktModel=Positive", "Set cktmodel=Positive is not modelled"),
-        ("", "Set Frequency=50", "solves at 50 Hz, where voltage source 'source' has none"),
-        ("Set AllowDuplicates=yes\nNew Load.p1 bus1=d phases=3 kv=12.47 kw=9", "", "two elements 'load.p1'"),
-        ("", "Open Load.p1 1", "load 'p1' has an open terminal"),
-        ("", "Open Load.p1 1 2", "load 'p1' has an open terminal"),
-        (UNIT, "Open Generator.g 1", "generator 'g' has an open terminal"),
-        ("New UPFC.u bus1=d.1 bus2=e.1 refkv=7.2", "", "elements of class upfc are not modelled"),
-        ("New VSConverter.u phases=3 bus1=d kvac=12.47 kvdc=1", "", "class vsconverter are not modelled"),
-        ("New GICLine.u bus1=d bus2=e", "", "elements of class gicline are not modelled"),
-    ],
-)
+@pytest.mark.parametrize(("more", "last", "message"), TABLES["what_is_not_modelled_is_refused_by_name"])
 def test_what_is_not_modelled_is_refused_by_name(tmp_path: Path, more: str, last: str, message: str) -> None:
     with pytest.raises(FeederError, match=message):
         open_feeder(write(tmp_path, more, last))
@@ -200,27 +154,12 @@ def test_every_option_of_the_engine_has_one_use_and_the_page_says_which() -> Non
     assert table_of_options() in page.read_text(encoding="utf-8")
 
 
-CIRCUITS = os.environ.get("DP_POWERFLOW_CIRCUITS")
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not CIRCUITS, reason="DP_POWERFLOW_CIRCUITS names no folder of circuits")
-def test_taps_of_ieee_8500_are_found() -> None:
-    feeder = open_feeder(Path(str(CIRCUITS)) / "8500-Node" / "Master.dss")
-    assert len(feeder.taps) == 12
+def test_taps_of_ieee_8500_are_found(circuits: Path) -> None:
+    assert len(open_feeder(circuits / "8500-Node" / "Master.dss").taps) == 12
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        SWITCH + " state=open action=close",
-        SWITCH + " normal=open state=closed",
-        SWITCH + " action=open lock=yes",
-        "New Load.q bus1=d phases=3 kv=12.47 kw=-100 kvar=5",
-        "New Load.q bus1=d phases=3 kv=12.47 kw=300 vminpu=1.1 vlowpu=1.05",
-        "New Fuse.f monitoredobj=line.sw ratedcurrent=1",  # it would blow, and is stated as left out
-    ],
-)
+@pytest.mark.parametrize("more", TABLES["a_feeder_that_is_the_one_of_its_file_is_not_refused"])
 def test_a_feeder_that_is_the_one_of_its_file_is_not_refused(tmp_path: Path, more: str) -> None:
     feeder = open_feeder(write(tmp_path, more))
     assert compare(feeder).refused() is None

@@ -206,13 +206,13 @@ def test_norm_bound_fails_no_more_often_than_it_says() -> None:
     assert below <= failure * trials
 
 
-@pytest.mark.parametrize("shape", [(60, 400), (400, 60), (350, 350)])
-def test_norm_bound_is_above_the_norm_and_near_it(shape: tuple[int, int]) -> None:
+def test_norm_bound_is_above_the_norm_and_near_it() -> None:
     rng = np.random.default_rng(1)
-    a = rng.normal(size=shape) + 1j * rng.normal(size=shape)
-    norm = np.linalg.norm(a, 2)
-    bound = norm_bound(lambda x: a @ x, lambda x: a.conj().T @ x, shape, dense_up_to=0)
-    assert norm <= bound <= 1.01 * norm
+    for shape in ((60, 400), (400, 60), (350, 350)):
+        a = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+        norm = np.linalg.norm(a, 2)
+        bound = norm_bound(lambda x, a=a: a @ x, lambda x, a=a: a.conj().T @ x, shape, dense_up_to=0)
+        assert norm <= bound <= 1.01 * norm
 
 
 def test_norm_bound_of_exhausted_krylov_space_is_the_norm() -> None:
@@ -226,11 +226,7 @@ def test_lanczos_bound_covers_the_dense_norms_of_ieee123(ieee123: Feeder) -> Non
     """κ's norms and ‖Y⁻¹‖ on a network whose condition number is 9e12."""
     network = Network(ieee123)
     n, n_z, n_k = network.n, len(network.zero_injection), len(network.kept)
-    y = ieee123.y.toarray()
-    phi = np.linalg.solve(
-        y[np.ix_(network.zero_injection, network.zero_injection)],
-        y[np.ix_(network.zero_injection, network.kept)],
-    )
+    phi = dense_psi(network)[n_k:]
     found = norm_bound(
         lambda x: network.solve_zz(network.y_zk @ x),
         lambda x: network.y_zk.conj().T @ network.solve_zz(x, "H"),

@@ -325,21 +325,20 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
     def shifted(branches: tuple[Branch, ...]) -> tuple[Branch, ...]:
         return tuple((moved[a], moved[b]) for a, b in branches if a in moved and b in moved)
 
+    def whole(*places: tuple[int, ...]) -> bool:
+        return all(node in moved for nodes in places for node in nodes)
+
     regulators = []
     for each in operation.regulators:
-        phases, measured = shifted(each.phases), shifted(each.measured)
-        if phases and (len(phases) < len(each.phases) or len(measured) < len(each.measured)):
-            refused.append(said("operated.islanded-regulator", each=each))
+        phases = shifted(each.phases)
+        if whole(*each.phases, *each.measured):
+            regulators.append(replace(each, phases=phases, measured=shifted(each.measured)))
         elif phases:
-            regulators.append(replace(each, phases=phases, measured=measured))
+            refused.append(said("operated.islanded-regulator", each=each))
     capacitors = []
-    for bank in operation.capacitors:
+    for bank in (bank for bank in operation.capacitors if whole(*bank.branches)):
         control = bank.control
-        seen = [node for branch in control.measured for node in branch]
-        seen += [node for probe in control.probes for node in (probe.node, *probe.nodes)]
-        if len(shifted(bank.branches)) < len(bank.branches):
-            continue
-        if any(node not in moved for node in seen):
+        if not whole(*control.measured, *((probe.node, *probe.nodes) for probe in control.probes)):
             refused.append(said("operated.islanded-capacitor", bank=bank))
             continue
         probes = tuple(
@@ -348,7 +347,7 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
         )
         control = replace(control, measured=shifted(control.measured), probes=probes)
         capacitors.append(replace(bank, branches=shifted(bank.branches), control=control))
-    generators = [each for each in operation.generators if len(shifted(each.branches)) == len(each.branches)]
+    generators = [each for each in operation.generators if whole(*each.branches)]
     unfed = unfed_generators(len(operation.generators) - len(generators))
     return replace(
         operation,

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import eigvalsh_tridiagonal
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
@@ -134,9 +135,7 @@ def _largest_ritz_value(apply: Map, adjoint: Map, m: int, steps: int) -> tuple[i
             break
         off.append(length)
     taken = len(diagonal)
-    between = np.asarray(off[: taken - 1])
-    ritz = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(between, 1) + np.diag(between, -1))
-    return taken, float(ritz[-1])
+    return taken, float(eigvalsh_tridiagonal(diagonal, off[: taken - 1])[-1])
 
 
 def _slack(m: int, steps: int, failure: float) -> float:
@@ -449,8 +448,7 @@ class Network:
         total = np.zeros(self.n)
         for start in range(0, self.n, _COLUMNS_AT_A_TIME):
             width = min(_COLUMNS_AT_A_TIME, self.n - start)
-            unit = np.zeros((self.n, width), dtype=np.complex128)
-            unit[start + np.arange(width), np.arange(width)] = 1.0
+            unit = np.eye(self.n, width, -start, dtype=np.complex128)
             total += np.abs(self.solve(unit)) @ weights[start : start + width]
         return total
 

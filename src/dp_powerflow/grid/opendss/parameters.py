@@ -156,7 +156,7 @@ class Code:
 
 @dataclass(frozen=True)
 class LineFrame:
-    """What of a line is public.
+    """What of a line that is no switch is public.
 
     Attributes
     ----------
@@ -165,7 +165,6 @@ class LineFrame:
     by_length : whether its length is all that is protected, its figures being those of its code.
     shapes : of the quantities that have levels of their own; None where the figure is zero.
     charged : whether it has any charging.
-    switch : whether it is a switch, whose figures are all in `start`.
     """
 
     name: str
@@ -176,12 +175,11 @@ class LineFrame:
     by_length: bool = False
     shapes: tuple[tuple[Quantity, Matrix | None], ...] = ()
     charged: bool = False
-    switch: bool = False
 
 
 @dataclass(frozen=True)
 class ElementFrame:
-    """Any other element: properties that are public, and the shape of figures that follow from a level.
+    """Any other element, or a switch: properties that are public, and the shape of figures with a level.
 
     Attributes
     ----------
@@ -365,7 +363,7 @@ class ElementReader:
         )
         return r, (x if base == self.frequency else x * (self.frequency / base)), c
 
-    def _line(self, own: Properties, name: str) -> LineFrame:
+    def _line(self, own: Properties, name: str) -> LineFrame | ElementFrame:
         lines = self.circuit.Lines
         lines.Name = name
         phases, length = int(lines.Phases), float(lines.Length)
@@ -379,7 +377,7 @@ class ElementReader:
                 between = float(values[0, -1]) if phases > 1 else 0.0
                 positive, zero = values[0, 0] - between, values[0, 0] + 2.0 * between
                 figures += f" {key}1={to_digits(positive, FIGURE)!r} {key}0={to_digits(zero, FIGURE)!r}"
-            return LineFrame(name, figures, phases, switch=True)
+            return ElementFrame("line", name, figures)
         code = lines.LineCode.lower() if lines.LineCode.lower() in self.catalogue else ""
         metres = METRES.get(int(lines.Units)) or (self.catalogue[code].metres if code else None)
         by_length = self.protected.lines == "length" and bool(code) and metres is not None
@@ -731,7 +729,7 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     return replace(
         new,
         operation=operation,
-        lines=tuple(replace(line, code=code_of[line.name]) for line in new.lines),
+        lines=tuple(replace(line, code=code_of.get(line.name)) for line in new.lines),
         taps_from=feeder.taps_from if taps is not None else new.taps_from,
         notes=(*frame.notes, *new.notes),
     )
@@ -802,8 +800,6 @@ def _line(
     catalogue: Mapping[str, Code],
 ) -> str:
     """Properties of a line; its matrices are per km where a length is known, else totals."""
-    if line.switch:
-        return line.start
     if line.by_length:
         length = record.take(ParameterKey(Quantity.LENGTH, line.name))
         if protected.codes and codes.get(line.name) not in catalogue:
