@@ -389,31 +389,6 @@ def right_side(network: LinDistFlow, injected: ComplexArray) -> FloatArray:
     return right
 
 
-def test_the_blocks_of_the_tree_make_up_the_admittances_of_the_feeder(feeder: Feeder) -> None:
-    tree = BusTree.of(feeder)
-    found = np.zeros((len(feeder.nodes),) * 2, dtype=np.complex128)
-    closed = np.array([float(bank.closed) for bank in feeder.as_operated.capacitors])
-    ratio = np.append(tree.ratio, 1.0)
-    for k, parent in enumerate(tree.parent.tolist()):
-        own = tree.nodes[k][tree.there[k]]
-        a = np.arange(len(own))
-        shunt = tree.shunt[k] + np.tensordot(closed, tree.banks[:, k], 1)
-        found[np.ix_(own, own)] += shunt[np.ix_(a, a)]
-        if parent < 0:
-            continue
-        above = tree.nodes[parent][tree.there[parent]]
-        scale = 1.0 / ratio[tree.regulator[k]]
-        block = tree.fixed[k] + scale[:, None, :, None] * tree.moved[k] * scale[None, :, None, :]
-        ends = ((above, np.arange(len(above))), (own, a))
-        for i, (row, at_row) in enumerate(ends):
-            for j, (column, at_column) in enumerate(ends):
-                found[np.ix_(row, column)] += block[i, j][np.ix_(at_row, at_column)]
-    true = feeder.y.toarray()
-    size = np.sqrt(np.abs(np.outer(true.diagonal(), true.diagonal())))
-    energised = np.ix_(feeder.energised, feeder.energised)
-    assert np.abs(found - true)[energised].max() < 1e-8 * size[energised].max()
-
-
 def test_the_tangent_at_an_ac_solution_errs_by_the_square_of_the_change(feeder: Feeder) -> None:
     network = LinDistFlow(BusTree.of(feeder))
     v = ac(feeder, 0.6)

@@ -222,7 +222,7 @@ class DaySolver:
 
     def __init__(self, network: Network, voltvar: VoltVar | None = None) -> None:
         self._solver = BatchSolver(network.feeder, voltvar=voltvar)
-        self._jacobian = JacobianBatch(network.feeder)
+        self._jacobian = JacobianBatch(network.feeder, factors=self._solver.plans.factors)
         self._voltvar = voltvar
         # A reference of a large network costs seconds and serves all days; a small one fits its own best.
         self._references: list[Reference] | None = [] if self._jacobian.large else None
