@@ -158,13 +158,12 @@ class MonteCarlo:
     operating: OperatingSet
     worst_mu: FloatArray
     days: int
-    confidence: float
     outside_ansi: float
 
 
-def calibration_delta(days: int, confidence: float = CONFIDENCE) -> float:
+def calibration_delta(days: int) -> float:
     """δ that a calibration of that many days leaves at best, whatever it finds."""
-    return float(1.0 - (1.0 - confidence) ** (1.0 / (days - _pilot(days))))
+    return float(1.0 - (1.0 - CONFIDENCE) ** (1.0 / (days - _pilot(days))))
 
 
 def _pilot(days: int) -> int:
@@ -176,7 +175,6 @@ def monte_carlo(
     days: LoadSource,
     generation: Generation | None = None,
     *,
-    confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> MonteCarlo:
     """N_cal days, and the set that holds all of them: Remark mc_calibration improved.
@@ -194,10 +192,8 @@ def monte_carlo(
     generation : public, before volt-var; day d of a calibration takes day d modulo its horizon.
     """
     count = days.n_days
-    if count < _FEWEST_DAYS or not 0.0 < confidence < 1.0:
-        raise PrivacyError(
-            f"a calibration needs at least {_FEWEST_DAYS} days and a confidence between 0 and 1"
-        )
+    if count < _FEWEST_DAYS:
+        raise PrivacyError(f"a calibration needs at least {_FEWEST_DAYS} days")
     extremes, outside = solver.extremes(days, generation, progress)
     pilot = _pilot(count)
     centre = np.median(extremes[:pilot], axis=0)
@@ -209,12 +205,12 @@ def monte_carlo(
         v_max=float(limit[1]),
         s_max=float(limit[2]),
         mu=float(limit[3]),
-        delta=calibration_delta(count, confidence) + solver.failure,
-        source=f"Monte Carlo, {count} days, confidence {confidence:g}",
+        delta=calibration_delta(count) + solver.failure,
+        source=f"Monte Carlo, {count} days, confidence {CONFIDENCE:g}",
     )
     if operating.v_min <= 0.0:
         raise PrivacyError("the calibration's voltage range reaches zero; draw more days")
-    return MonteCarlo(operating, extremes[:, 3], count, confidence, outside)
+    return MonteCarlo(operating, extremes[:, 3], count, outside)
 
 
 class DaySolver:

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainccinv
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.theorem import CONFIDENCE
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
 from dp_powerflow.model.law import LoadLaw
@@ -479,7 +480,6 @@ GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75
 """ε that are tried; fixed before anything is drawn."""
 HORIZONS = (2, 5, 10)
 """Days over which sums of losses are judged as well, on disjoint groups of the draws."""
-CONFIDENCE = 0.95
 _STATISTICS = 2
 _BISECTIONS = 60
 
@@ -618,12 +618,12 @@ class LineRow:
 class LineEvidence:
     """Every line of one network at one x.
 
+    All upper bounds of a day hold together with `CONFIDENCE`; those over several days with the same again.
+
     Attributes
     ----------
     changes : in words.
     delta : at which every ε of a day was read off; never below `supported`.
-    confidence : with which all upper bounds of a day hold together; those over several days hold together
-        with the same confidence again.
     """
 
     x: float
@@ -632,22 +632,19 @@ class LineEvidence:
     draws: int
     delta: float
     supported: float
-    confidence: float
     rows: tuple[LineRow, ...]
 
 
-def judge(
-    losses: LineLosses, x: float, steps: int, delta: float, *, confidence: float = CONFIDENCE
-) -> LineEvidence:
+def judge(losses: LineLosses, x: float, steps: int, delta: float) -> LineEvidence:
     """Evidence of a day, and of several, from losses on independent draws."""
-    if not (0.0 < delta < 1.0 and 0.0 < confidence < 1.0):
-        raise PrivacyError("δ and the confidence of the line evidence must lie between 0 and 1")
+    if not 0.0 < delta < 1.0:
+        raise PrivacyError("δ of the line evidence must lie between 0 and 1")
     by_direction = losses.by_direction
-    bounds = delta_bounds(by_direction, 1.0 - confidence)
+    bounds = delta_bounds(by_direction, 1.0 - CONFIDENCE)
     used = max(delta, bounds.supported)
     day = least_epsilon(bounds.hockey, used)
     tail = least_epsilon(bounds.tail, used)
-    sums = {days: _summed(by_direction, days, delta, confidence) for days in HORIZONS}
+    sums = {days: _summed(by_direction, days, delta) for days in HORIZONS}
     of_line: dict[str, list[int]] = {}
     for k, item in enumerate(losses.neighbours):
         of_line.setdefault(item.line.name, []).append(k)
@@ -671,12 +668,10 @@ def judge(
             )
         )
     changes = tuple(dict.fromkeys(item.what for item in losses.neighbours))
-    return LineEvidence(
-        x, steps, changes, by_direction.shape[-1], used, bounds.supported, confidence, tuple(rows)
-    )
+    return LineEvidence(x, steps, changes, by_direction.shape[-1], used, bounds.supported, tuple(rows))
 
 
-def _summed(losses: FloatArray, days: int, delta: float, confidence: float) -> tuple[FloatArray, float]:
+def _summed(losses: FloatArray, days: int, delta: float) -> tuple[FloatArray, float]:
     """Least ε (neighbour, direction) of several days, and its δ.
 
     Days are independent given the network, so the loss of D days is the sum of D independent losses; disjoint
@@ -686,7 +681,7 @@ def _summed(losses: FloatArray, days: int, delta: float, confidence: float) -> t
     if groups == 0:
         return np.full(losses.shape[:2], np.inf), 1.0
     total = losses[..., : groups * days].reshape(*losses.shape[:2], groups, days).sum(axis=-1)
-    bounds = delta_bounds(total, (1.0 - confidence) / len(HORIZONS))
+    bounds = delta_bounds(total, (1.0 - CONFIDENCE) / len(HORIZONS))
     used = max(delta, bounds.supported)
     return least_epsilon(bounds.hockey, used), used
 
