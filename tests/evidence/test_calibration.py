@@ -18,13 +18,7 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.collect import (
-    BoundCase,
-    Instance,
-    Policy,
-    collect_evidence,
-    radius_in_lines,
-)
+from dp_powerflow.evidence.collect import BoundCase, Instance, Policy, collect_evidence, radius_in_lines
 from dp_powerflow.evidence.theorem import corrected_bound, full_support_bound
 from dp_powerflow.grid.reduction import kron_amplification
 from dp_powerflow.lowlevel import (

@@ -9,16 +9,9 @@ import pytest
 
 from dp_powerflow import Feeder, StreamKey, open_feeder
 from dp_powerflow.evidence import calibration
-from dp_powerflow.evidence.calibration import (
-    load_box_set,
-)
+from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence
-from dp_powerflow.lowlevel import (
-    LoadLaw,
-    Network,
-    OperatingSet,
-    network_facts,
-)
+from dp_powerflow.lowlevel import LoadLaw, Network, OperatingSet, network_facts
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from support.laws import nominal_days
 from support.synthetic import write_synthetic

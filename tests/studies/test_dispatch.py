@@ -21,14 +21,7 @@ from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.lowlevel import Study
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
-from dp_powerflow.studies.dispatch.dispatcher import (
-    Dispatched,
-    Dispatcher,
-    Options,
-    Point,
-    Snapshots,
-    Unit,
-)
+from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Point, Snapshots, Unit
 from dp_powerflow.studies.dispatch.network import AcStates, BusTree, LinDistFlow, P, Q, U
 from dp_powerflow.studies.study import Findings, sentences_of
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -328,12 +321,7 @@ def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str)
 
 
 def test_impossible_settings_are_refused_when_made() -> None:
-    for settings in (
-        {"v_min_pu": 1.1},
-        {"price_per_kwh": ()},
-        {"nonsense": 1},
-        {"units": ({"kw": 1.0},)},
-    ):
+    for settings in ({"v_min_pu": 1.1}, {"price_per_kwh": ()}, {"nonsense": 1}, {"units": ({"kw": 1.0},)}):
         with pytest.raises(ValidationError):
             OptimalDispatch.model_validate(settings)
 

@@ -175,10 +175,7 @@ def test_declared_customers_are_counted(study: Study) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [
-        ({"repair_law": "weekly"}, "exponential"),
-        ({"devices": [["632", "632"]]}, "one bus twice"),
-    ],
+    [({"repair_law": "weekly"}, "exponential"), ({"devices": [["632", "632"]]}, "one bus twice")],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):

@@ -13,10 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from numpy._core._multiarray_umath import (
-    __cpu_dispatch__,
-    __cpu_features__,
-)
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 ROOT = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 1200

@@ -21,12 +21,7 @@ from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.matrices import (
-    Elimination,
-    Reference,
-    SparseJacobian,
-    diagonal_terms,
-)
+from dp_powerflow.powerflow.jacobian.matrices import Elimination, Reference, SparseJacobian, diagonal_terms
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import ComplexArray, FloatArray
 
