@@ -243,8 +243,6 @@ class BoundCase:
             bound = self.bound(radius, delta)
             return bound.epsilon is not None and bound.epsilon <= epsilon and bound.delta <= total_delta
 
-        if not epsilon > 0.0:
-            raise PrivacyError("a target ε must be positive")
         low, high = math.log(_SMALLEST_RADIUS), math.log(min(1.0, self.facts.amplification.largest_radius))
         if not within(math.exp(low)):
             return None
@@ -278,8 +276,6 @@ class Composed:
 
 def over_days(bound: Bound, days: int) -> Composed:
     """The bound of a day for D of them; no number once δ reaches 1."""
-    if days < 1:
-        raise PrivacyError("a corpus has at least one day")
     delta = bound.delta * days
     epsilon = None if bound.epsilon is None or delta >= 1.0 else bound.epsilon * days
     return Composed(days, epsilon, min(delta, 1.0))
