@@ -26,6 +26,7 @@ from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, BoundRow, Evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.evidence.theorem import CONFIDENCE
 from dp_powerflow.manifest.model import MODEL_FILE
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
@@ -107,6 +108,7 @@ def evidence_lines(evidence: Evidence) -> list[str]:
         {"figure": _figure, "mode": _mode},
         **{field.name: getattr(evidence, field.name) for field in fields(evidence)},
         per_instance=PER_INSTANCE,
+        confidence=CONFIDENCE,
         other=NOT_THIS_RELEASE,
         formula=evidence.printed_formula,
         metres="" if metres is None else f", {1000 * metres:.3g} mm of a median line",
@@ -126,6 +128,7 @@ def line_lines(report: LineReport) -> list[str]:
         report=report,
         request=report.request,
         evidence=report.evidence,
+        confidence=CONFIDENCE,
         rows=rows,
         switches=len(report.evidence.rows) - len(rows),
         levels=LEVELS,

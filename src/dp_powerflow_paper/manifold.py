@@ -217,8 +217,7 @@ def _spans(
     cut = law.within()
     key = StreamKey.from_insecure_seed(options.seed).bind("manifold", "calibration")
     found = monte_carlo(DaySolver(lab.network), LoadSampler(cut, key, options.calibration_days))
-    asked = (radius, DELTA, found.confidence)
-    printed = printed_formula(facts, cut, found.operating, found.worst_mu, asked)
+    printed = printed_formula(facts, cut, found.operating, found.worst_mu, radius, DELTA)
     middle = int(np.argmin(np.abs(1.0 / law.std[0] ** 2 - printed.median.gamma)))
     spans = []
     for name, terms, own, of in (

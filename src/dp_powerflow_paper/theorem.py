@@ -19,6 +19,7 @@ from dp_powerflow.evidence.collect import (
     collect_evidence,
     printed_formula,
 )
+from dp_powerflow.evidence.theorem import CONFIDENCE
 from dp_powerflow.lowlevel import ClassLaw, LoadLaw, PublicSpread, network_facts, plain
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.run import Written, block, table, write_report
@@ -67,8 +68,7 @@ def run_theorem(
             instance = replace(instance, law=replace(wide, q_size=None))
             evidence = collect_evidence(instance, policy, key, progress=progress, any_day=True)
         cut = evidence.monte_carlo_truncated
-        asked = (data.radius, DELTA, cut.confidence)
-        formula = printed_formula(facts, wide.within(), cut.operating, cut.worst_mu, asked)
+        formula = printed_formula(facts, wide.within(), cut.operating, cut.worst_mu, data.radius, DELTA)
         rows.append(FloorRow(floor, formula, evidence))
     return tuple(rows)
 
@@ -146,7 +146,7 @@ def _network_lines(first: Evidence) -> list[str]:
         f"‖M̃⁻¹‖⋆, load box with measured voltage range | {box}",
         f"‖M̃⁻¹‖, Monte Carlo, untruncated / truncated | {first.monte_carlo.operating.mu:.3g} /"
         f" {first.monte_carlo_truncated.operating.mu:.3g}, δ = {first.monte_carlo.operating.delta:.2g}"
-        f" at confidence {first.monte_carlo.confidence:g}",
+        f" at confidence {CONFIDENCE:g}",
         f"snapshots outside [0.95, 1.05] | {100 * first.monte_carlo.outside_ansi:.0f} %",
         f"r = {first.policy.radius:g} as a share of the weakest / median / strongest line | "
         f"{' / '.join(share)}",

@@ -18,14 +18,8 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.collect import (
-    BoundCase,
-    Instance,
-    Policy,
-    collect_evidence,
-    radius_in_lines,
-)
-from dp_powerflow.evidence.theorem import full_support_bound
+from dp_powerflow.evidence.collect import BoundCase, Instance, Policy, collect_evidence, radius_in_lines
+from dp_powerflow.evidence.theorem import corrected_bound, full_support_bound
 from dp_powerflow.grid.reduction import kron_amplification
 from dp_powerflow.lowlevel import (
     DaySolver,
@@ -200,10 +194,12 @@ def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> N
     assert beyond is not None
     assert beyond > 5.0
     assert case.largest_radius(1e-12, 1e-5) is None
-    within = case.largest_radius(5.0, 1e-5, 1.01 * operating.delta)
-    assert within is not None
-    assert within < radius
-    assert case.bound(within, 1e-5).delta <= 1.01 * operating.delta
+    cut = BoundCase(corrected_bound, case.facts, law.within((0.3, 3.0)), GIVEN)
+    loose, strict = (cut.largest_radius(1e3, 1e-5, *most) for most in ((), (2e-3,)))
+    assert loose is not None
+    assert strict is not None
+    assert strict < loose
+    assert cut.bound(strict, 1e-5).delta <= 2e-3
     step = case.per_step(radius, 1e-5)
     assert step is not None
     assert step.steps == 1

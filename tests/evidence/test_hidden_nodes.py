@@ -14,14 +14,7 @@ from dp_powerflow._certify import evidence_lines
 from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
 from dp_powerflow.evidence.theorem import HiddenNodes, full_support_bound, hidden_nodes
 from dp_powerflow.grid.reduction import Amplification
-from dp_powerflow.lowlevel import (
-    ClassLaw,
-    Generation,
-    Network,
-    NetworkFacts,
-    network_facts,
-    nominal_law,
-)
+from dp_powerflow.lowlevel import ClassLaw, Generation, Network, NetworkFacts, network_facts, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
 from dp_powerflow_paper.losses import Admittance, injection, log_density_of_active, log_density_of_reactive
 from support.laws import draw
@@ -63,10 +56,7 @@ def log_det_of_released(network: Admittance, v: np.ndarray, released: np.ndarray
 
 @settings(max_examples=60, deadline=None)
 @given(
-    n=st.integers(3, 8),
-    seed=st.integers(0, 2**32 - 1),
-    size=st.floats(1e-7, 1e-3),
-    sun=st.floats(0.0, 1.5),
+    n=st.integers(3, 8), seed=st.integers(0, 2**32 - 1), size=st.floats(1e-7, 1e-3), sun=st.floats(0.0, 1.5)
 )
 def test_no_loss_exceeds_the_bound_with_hidden_nodes(n: int, seed: int, size: float, sun: float) -> None:
     rng = np.random.default_rng(seed)

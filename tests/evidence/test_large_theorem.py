@@ -9,20 +9,9 @@ import pytest
 
 from dp_powerflow import Feeder, StreamKey, open_feeder
 from dp_powerflow.evidence import calibration
-from dp_powerflow.evidence.calibration import (
-    ANSI_RANGE,
-    check_assumptions,
-    implied_load_range,
-    load_box_set,
-    printed_closed_form,
-)
+from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence
-from dp_powerflow.lowlevel import (
-    LoadLaw,
-    Network,
-    OperatingSet,
-    network_facts,
-)
+from dp_powerflow.lowlevel import LoadLaw, Network, OperatingSet, network_facts
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from support.laws import nominal_days
 from support.synthetic import write_synthetic
@@ -93,15 +82,3 @@ def test_load_box_of_a_large_feeder_covers_the_dense_formula(medium: Feeder) -> 
     assert proved is not None
     idle, drop = np.abs(z @ network.b), np.abs(z) @ s_max
     assert np.all(proved.v_min <= idle - drop / proved.v_min + 1e-9)
-
-
-def test_closed_form_and_implied_loads_need_no_dense_network(ieee123: Feeder) -> None:
-    dense, sparse = Network(ieee123), Network(ieee123, dense_up_to=0)
-    one, other = (printed_closed_form(network, *ANSI_RANGE, 1e-4) for network in (dense, sparse))
-    assert other.denominator == pytest.approx(one.denominator, rel=1e-6)
-    for low, high in zip(implied_load_range(dense), implied_load_range(sparse), strict=True):
-        assert np.allclose(low, high, rtol=1e-9)
-    # The determinant is followed on sparse factors and changes sign there too.
-    found = check_assumptions(sparse, nominal_days(ieee123, 2), None)
-    assert "changes sign" in found[0].finding
-    assert "changes sign" in check_assumptions(dense, nominal_days(ieee123, 2), None)[0].finding

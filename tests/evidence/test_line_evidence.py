@@ -12,12 +12,7 @@ from scipy.stats import norm
 from dp_powerflow import Feeder, StreamKey
 from dp_powerflow._certify import line_lines
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.collect import (
-    LineReport,
-    LineRequest,
-    collect_lines,
-    contradicted,
-)
+from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines, contradicted
 from dp_powerflow.evidence.lines.evidence import (
     GRID,
     LineLoss,

@@ -16,7 +16,7 @@ from dp_powerflow.evidence.lines.evidence import LineLoss, LineLosses, Neighbour
 from dp_powerflow.grid.reduction import DENSE_UP_TO
 from dp_powerflow.lowlevel import LoadLaw, Network, scaled, with_change
 from dp_powerflow_paper.losses import Admittance, full_support_loss, injection, jacobian_real
-from support.laws import GivenDays, draw, nominal_days, sampler
+from support.laws import draw, given_days, nominal_days, sampler
 from support.line_feeders import chain, law_of
 from support.random_networks import solve
 
@@ -114,7 +114,7 @@ def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder, dens
     neighbours = scaled_both_ways(picked, 0.02)
     load = draw(law, 3, np.random.default_rng(0))
     bulk = LineLoss(ieee123, law, threads=1, dense_up_to=dense_up_to)
-    found = bulk.losses(neighbours, GivenDays(law, load))
+    found = bulk.losses(neighbours, given_days(law, load))
     true = admittance(ieee123)
     on_true = solve(true, load)
     for k, neighbour in enumerate(neighbours):
@@ -185,7 +185,7 @@ def test_hidden_pv_nodes_are_explained_by_each_network_itself() -> None:
 def test_an_impossible_load_is_an_infinite_loss() -> None:
     feeder, law = chain(2), law_of(2)
     load = np.array([[[1e-4 + 0.0j, 0.3 + 0.1j]]])  # node 1 has hardly a load, node 2 beyond it a large one
-    losses = LineLoss(feeder, law).losses(scaled_both_ways(feeder.lines[1:], 0.5), GivenDays(law, load))
+    losses = LineLoss(feeder, law).losses(scaled_both_ways(feeder.lines[1:], 0.5), given_days(law, load))
     found = losses.by_direction[:, :, 0]
     # A stronger line beyond node 1 would carry more than arrives there.
     one, other = np.isinf(found).tolist()
@@ -218,7 +218,7 @@ def test_days_that_do_not_solve_are_infinite_losses_not_errors() -> None:
     feeder, law = chain(2), law_of(2, 2)
     load = draw(law, 3, np.random.default_rng(0))
     load[1] *= 100.0
-    found = LineLoss(feeder, law, threads=1).losses([scaled(feeder.lines[0], 0.01)], GivenDays(law, load))
+    found = LineLoss(feeder, law, threads=1).losses([scaled(feeder.lines[0], 0.01)], given_days(law, load))
     assert np.array_equal(np.isinf(found.by_direction[0]), [[False, True, False]] * 2)
 
 
@@ -229,7 +229,7 @@ def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     def run(threads: int, block_days: int) -> np.ndarray:
         engine = LineLoss(feeder, law, threads=threads)
         return engine.losses(
-            scaled_both_ways(feeder.lines, 0.01), GivenDays(law, load, block_days)
+            scaled_both_ways(feeder.lines, 0.01), given_days(law, load, block_days)
         ).by_direction
 
     whole = run(1, 30)

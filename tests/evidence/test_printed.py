@@ -39,17 +39,17 @@ def law(rng: np.random.Generator) -> LoadLaw:
 
 def test_the_remark_puts_mu_0_into_the_formula_not_mu_prime() -> None:
     c, kappa_r = 20.0, 1e-3
-    found = remark_calibration(WORST, c, kappa_r, 0.95)
+    found = remark_calibration(WORST, c, kappa_r)
     assert found.mu_prime == pytest.approx(found.mu_0 / (1.0 + found.mu_0 * c * kappa_r))
     assert found.mu_0 > found.mu_prime >= WORST[:100].max()
     assert found.days == 900
     assert found.exceeding == np.count_nonzero(WORST[100:] > found.mu_prime)
     assert found.delta == beta.ppf(0.95, found.exceeding + 1, 900 - found.exceeding)
-    assert remark_calibration(WORST, c, 1.0, 0.95).mu_0 == math.inf
+    assert remark_calibration(WORST, c, 1.0).mu_0 == math.inf
 
 
 def test_printed_samples_are_the_formula_of_single_steps_with_the_exact_kappa(law: LoadLaw) -> None:
-    found = printed_formula(FACTS, law, OPERATING, WORST, (1e-4, 1e-5, 0.95))
+    found = printed_formula(FACTS, law, OPERATING, WORST, 1e-4, 1e-5)
     facts, at = with_exact_kappa(FACTS), replace(OPERATING, mu=found.calibration.mu_0)
     steps = sorted(paper_bound(facts, law.at_step(t), at, 1e-4, 1e-5).terms.formula for t in range(law.steps))
     samples = [found.least.formula, found.median.formula, found.most.formula]
@@ -63,15 +63,15 @@ def test_printed_samples_are_the_formula_of_single_steps_with_the_exact_kappa(la
 
 def test_the_printed_formula_is_a_bound_only_where_nothing_speaks_against_it(law: LoadLaw) -> None:
     asked = (FACTS, law, OPERATING, 1e-9, 1e-5)
-    failing = confirmed_paper_bound(WORST, 0.95, ("Assumption 1 fails: (i)",))(*asked)
+    failing = confirmed_paper_bound(WORST, ("Assumption 1 fails: (i)",))(*asked)
     assert failing.epsilon is None
     assert failing.violations[0] == "Assumption 1 fails: (i)"
-    found, repaired = confirmed_paper_bound(WORST, 0.95, ())(*asked), corrected_bound(*asked)
+    found, repaired = confirmed_paper_bound(WORST, ())(*asked), corrected_bound(*asked)
     assert repaired.epsilon is not None
     smaller = found.terms.formula < repaired.epsilon or found.delta < repaired.delta
     assert (found.epsilon is None) is smaller
     assert any("the repaired theorem" in text for text in found.violations) is smaller
-    far = confirmed_paper_bound(WORST, 0.95, ())(FACTS, law, OPERATING, 1.0, 1e-5)
+    far = confirmed_paper_bound(WORST, ())(FACTS, law, OPERATING, 1.0, 1e-5)
     assert far.epsilon is None
     assert any("has no number here" in text for text in far.violations)
 

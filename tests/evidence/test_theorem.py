@@ -23,14 +23,7 @@ from dp_powerflow.lowlevel import LoadLaw, NetworkFacts, OperatingSet
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
 from dp_powerflow_paper.losses import Admittance, full_support_loss, implied_load, injection, manifold_loss
 from support.laws import draw
-from support.random_networks import (
-    changed,
-    inverse_norms,
-    measured_set,
-    random_network,
-    small_law,
-    solve,
-)
+from support.random_networks import changed, inverse_norms, measured_set, random_network, small_law, solve
 
 # κ = 1 and any radius: the tests perturb the reduced network itself.
 DIRECT = Amplification(paper=1.0, exact=1.0, growth=0.0, reach=0.0)

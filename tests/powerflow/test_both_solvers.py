@@ -86,7 +86,6 @@ def test_wrong_shapes_and_options_are_refused(
     ("kind", "options"),
     [
         *((kind, bad) for kind in SOLVERS.values() for bad in ({"tolerance": np.nan}, {"threads": 0})),
-        (BatchSolver, {"max_iterations": 0}),
         (OperatedSolver, {"steps": 0}),
         (OperatedSolver, {"controls": "off"}),
     ],

@@ -21,14 +21,7 @@ from dp_powerflow.grid.feeder import GROUND, Line
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.lowlevel import Study
 from dp_powerflow.studies.dispatch import DeclaredUnit, OptimalDispatch
-from dp_powerflow.studies.dispatch.dispatcher import (
-    Dispatched,
-    Dispatcher,
-    Options,
-    Point,
-    Snapshots,
-    Unit,
-)
+from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Point, Snapshots, Unit
 from dp_powerflow.studies.dispatch.network import AcStates, BusTree, LinDistFlow, P, Q, U
 from dp_powerflow.studies.study import Findings, sentences_of
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -328,12 +321,7 @@ def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str)
 
 
 def test_impossible_settings_are_refused_when_made() -> None:
-    for settings in (
-        {"v_min_pu": 1.1},
-        {"price_per_kwh": ()},
-        {"nonsense": 1},
-        {"units": ({"kw": 1.0},)},
-    ):
+    for settings in ({"v_min_pu": 1.1}, {"price_per_kwh": ()}, {"nonsense": 1}, {"units": ({"kw": 1.0},)}):
         with pytest.raises(ValidationError):
             OptimalDispatch.model_validate(settings)
 
@@ -387,31 +375,6 @@ def right_side(network: LinDistFlow, injected: ComplexArray) -> FloatArray:
     right[P * n : (P + 1) * n, 0] = -nodal[network.node_of].real
     right[Q * n : (Q + 1) * n, 0] = -nodal[network.node_of].imag
     return right
-
-
-def test_the_blocks_of_the_tree_make_up_the_admittances_of_the_feeder(feeder: Feeder) -> None:
-    tree = BusTree.of(feeder)
-    found = np.zeros((len(feeder.nodes),) * 2, dtype=np.complex128)
-    closed = np.array([float(bank.closed) for bank in feeder.as_operated.capacitors])
-    ratio = np.append(tree.ratio, 1.0)
-    for k, parent in enumerate(tree.parent.tolist()):
-        own = tree.nodes[k][tree.there[k]]
-        a = np.arange(len(own))
-        shunt = tree.shunt[k] + np.tensordot(closed, tree.banks[:, k], 1)
-        found[np.ix_(own, own)] += shunt[np.ix_(a, a)]
-        if parent < 0:
-            continue
-        above = tree.nodes[parent][tree.there[parent]]
-        scale = 1.0 / ratio[tree.regulator[k]]
-        block = tree.fixed[k] + scale[:, None, :, None] * tree.moved[k] * scale[None, :, None, :]
-        ends = ((above, np.arange(len(above))), (own, a))
-        for i, (row, at_row) in enumerate(ends):
-            for j, (column, at_column) in enumerate(ends):
-                found[np.ix_(row, column)] += block[i, j][np.ix_(at_row, at_column)]
-    true = feeder.y.toarray()
-    size = np.sqrt(np.abs(np.outer(true.diagonal(), true.diagonal())))
-    energised = np.ix_(feeder.energised, feeder.energised)
-    assert np.abs(found - true)[energised].max() < 1e-8 * size[energised].max()
 
 
 def test_the_tangent_at_an_ac_solution_errs_by_the_square_of_the_change(feeder: Feeder) -> None:

@@ -175,13 +175,7 @@ def test_declared_customers_are_counted(study: Study) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [
-        ({"overhead_per_km_year": -0.1}, "greater than or equal to 0"),
-        ({"repair_law": "weekly"}, "exponential"),
-        ({"years": 10}, "greater than or equal to 100"),
-        ({"devices": [["632", "632"]]}, "one bus twice"),
-        ({"hours": 3.0}, "Extra inputs"),
-    ],
+    [({"repair_law": "weekly"}, "exponential"), ({"devices": [["632", "632"]]}, "one bus twice")],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):

@@ -45,12 +45,7 @@ class ControlledEngine:
     """
 
     def __init__(
-        self,
-        feeder: Feeder,
-        *,
-        solar: bool = False,
-        step_min: int | None = None,
-        tolerance: float = 1e-9,
+        self, feeder: Feeder, *, solar: bool = False, step_min: int | None = None, tolerance: float = 1e-9
     ) -> None:
         assert isinstance(feeder.origin, DssOrigin)
         self._feeder, self._origin, self._step_min = feeder, feeder.origin, step_min
@@ -76,12 +71,7 @@ class ControlledEngine:
         self._clean = True
 
     def run(
-        self,
-        load: ComplexArray,
-        starts: IntArray,
-        *,
-        steps: int = 1,
-        irradiance: FloatArray | None = None,
+        self, load: ComplexArray, starts: IntArray, *, steps: int = 1, irradiance: FloatArray | None = None
     ) -> EngineRun:
         """Solve days of so many steps, each from its own row of `starts`; without steps, single snapshots."""
         found = []

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, ClassModel, LoadLaw, nominal_law
-from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource
+from dp_powerflow.model.sample import LoadSampler, LoadSource
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.studies.study import GivenDays
 
 
 def days_of(source: LoadSource) -> tuple[np.ndarray, np.ndarray]:
@@ -47,26 +47,10 @@ def draw(law: LoadLaw, days: int, rng: np.random.Generator) -> np.ndarray:
     return np.ascontiguousarray(per_unit.transpose(1, 2, 0))
 
 
-@dataclass(frozen=True, eq=False)
-class GivenDays:
+def given_days(law: LoadLaw, load: np.ndarray, block_days: int | None = None) -> GivenDays:
     """Loads, complex (day, step, node) [p.u.], as a source of days."""
-
-    law: LoadLaw
-    load: np.ndarray
-    block_days: int | None = None
-
-    @property
-    def n_days(self) -> int:
-        return len(self.load)
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_days // (self.block_days or self.n_days))
-
-    def block(self, index: int) -> LoadBlock:
-        size = self.block_days or self.n_days
-        part = self.load[index * size : (index + 1) * size].transpose(2, 0, 1) * (1000.0 * self.law.base_mva)
-        return LoadBlock(index * size, part.real.copy(), part.imag.copy())
+    of_node = load.transpose(2, 0, 1) * (1000.0 * law.base_mva)
+    return GivenDays(law, of_node.real.copy(), of_node.imag.copy(), block_days or len(load))
 
 
 def gaussian_classes(

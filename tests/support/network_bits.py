@@ -186,18 +186,12 @@ def everything(threads: int) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         add("controls", operated_bits(with_controls(Path(folder)), threads))
         feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
-        add(
-            "opendss",
-            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, threads),
-        )
+        add("opendss", network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, threads))
     if find_spec("pandapower") is not None:
         from dp_powerflow.grid.pandapower.reader import read_pandapower
 
         feeder = read_pandapower(pandapower_net(), name="cigre")
-        add(
-            "pandapower",
-            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 2.0, threads),
-        )
+        add("pandapower", network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 2.0, threads))
     return bits
 
 

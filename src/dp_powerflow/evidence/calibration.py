@@ -21,12 +21,7 @@ from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.devices import VoltVar
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.matrices import (
-    Elimination,
-    Reference,
-    SparseJacobian,
-    diagonal_terms,
-)
+from dp_powerflow.powerflow.jacobian.matrices import Elimination, Reference, SparseJacobian, diagonal_terms
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -158,13 +153,12 @@ class MonteCarlo:
     operating: OperatingSet
     worst_mu: FloatArray
     days: int
-    confidence: float
     outside_ansi: float
 
 
-def calibration_delta(days: int, confidence: float = CONFIDENCE) -> float:
+def calibration_delta(days: int) -> float:
     """δ that a calibration of that many days leaves at best, whatever it finds."""
-    return float(1.0 - (1.0 - confidence) ** (1.0 / (days - _pilot(days))))
+    return float(1.0 - (1.0 - CONFIDENCE) ** (1.0 / (days - _pilot(days))))
 
 
 def _pilot(days: int) -> int:
@@ -176,7 +170,6 @@ def monte_carlo(
     days: LoadSource,
     generation: Generation | None = None,
     *,
-    confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> MonteCarlo:
     """N_cal days, and the set that holds all of them: Remark mc_calibration improved.
@@ -194,10 +187,8 @@ def monte_carlo(
     generation : public, before volt-var; day d of a calibration takes day d modulo its horizon.
     """
     count = days.n_days
-    if count < _FEWEST_DAYS or not 0.0 < confidence < 1.0:
-        raise PrivacyError(
-            f"a calibration needs at least {_FEWEST_DAYS} days and a confidence between 0 and 1"
-        )
+    if count < _FEWEST_DAYS:
+        raise PrivacyError(f"a calibration needs at least {_FEWEST_DAYS} days")
     extremes, outside = solver.extremes(days, generation, progress)
     pilot = _pilot(count)
     centre = np.median(extremes[:pilot], axis=0)
@@ -209,12 +200,12 @@ def monte_carlo(
         v_max=float(limit[1]),
         s_max=float(limit[2]),
         mu=float(limit[3]),
-        delta=calibration_delta(count, confidence) + solver.failure,
-        source=f"Monte Carlo, {count} days, confidence {confidence:g}",
+        delta=calibration_delta(count) + solver.failure,
+        source=f"Monte Carlo, {count} days, confidence {CONFIDENCE:g}",
     )
     if operating.v_min <= 0.0:
         raise PrivacyError("the calibration's voltage range reaches zero; draw more days")
-    return MonteCarlo(operating, extremes[:, 3], count, confidence, outside)
+    return MonteCarlo(operating, extremes[:, 3], count, outside)
 
 
 class DaySolver:
@@ -222,7 +213,7 @@ class DaySolver:
 
     def __init__(self, network: Network, voltvar: VoltVar | None = None) -> None:
         self._solver = BatchSolver(network.feeder, voltvar=voltvar)
-        self._jacobian = JacobianBatch(network.feeder)
+        self._jacobian = JacobianBatch(network.feeder, factors=self._solver.plans.factors)
         self._voltvar = voltvar
         # A reference of a large network costs seconds and serves all days; a small one fits its own best.
         self._references: list[Reference] | None = [] if self._jacobian.large else None

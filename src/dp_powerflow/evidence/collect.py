@@ -42,6 +42,7 @@ from dp_powerflow.evidence.calibration import (
     volt_var_constant,
 )
 from dp_powerflow.evidence.theorem import (
+    CONFIDENCE,
     Bound,
     Mode,
     NetworkFacts,
@@ -77,20 +78,17 @@ class RemarkCalibration:
     mu_0 : what stands in the formula in place of ‖M̃⁻¹‖⋆; infinite where κr leaves no such μ₀.
     mu_prime : μ₀′ = μ₀/(1 + μ₀·C⋆·κr), the threshold that days on the true network are counted against.
     exceeding, days : days above μ₀′, and all days.
-    delta : δ_M, upper end of the Clopper–Pearson interval at `confidence`.
+    delta : δ_M, upper end of the Clopper–Pearson interval at `CONFIDENCE`.
     """
 
     mu_0: float
     mu_prime: float
     exceeding: int
     days: int
-    confidence: float
     delta: float
 
 
-def remark_calibration(
-    worst_mu: FloatArray, c_star: float, kappa_r: float, confidence: float
-) -> RemarkCalibration:
+def remark_calibration(worst_mu: FloatArray, c_star: float, kappa_r: float) -> RemarkCalibration:
     """Set μ₀′ by a pilot, a tenth of the days, and count the other days above it.
 
     The remark leaves the choice of μ₀ open. Here μ₀′ is the pilot's median plus twice the distance from there
@@ -106,8 +104,8 @@ def remark_calibration(
     spread = mu_prime * c_star * kappa_r
     mu_0 = mu_prime / (1.0 - spread) if spread < 1.0 else math.inf
     exceeding, days = int(np.count_nonzero(worst_mu[pilot:] > mu_prime)), len(worst_mu[pilot:])
-    delta = 1.0 if exceeding == days else float(betaincinv(exceeding + 1, days - exceeding, confidence))
-    return RemarkCalibration(mu_0, mu_prime, exceeding, days, confidence, delta)
+    delta = 1.0 if exceeding == days else float(betaincinv(exceeding + 1, days - exceeding, CONFIDENCE))
+    return RemarkCalibration(mu_0, mu_prime, exceeding, days, delta)
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,8 @@ def printed_formula(
     law: LoadLaw,
     operating: OperatingSet,
     worst_mu: FloatArray,
-    asked: tuple[float, float, float],
+    radius: float,
+    delta: float,
 ) -> PrintedFormula:
     """Evaluate Theorem 1 as the paper does.
 
@@ -148,11 +147,10 @@ def printed_formula(
     law : truncated to the margins.
     operating : source of the measured V_min and V_max; its ‖M̃⁻¹‖ is not used.
     worst_mu : (day,) as of `remark_calibration`.
-    asked : r, δ of the tail, confidence of the calibration.
+    delta : of the tail.
     """
-    radius, delta, confidence = asked
     facts = with_exact_kappa(facts)
-    at, found = _calibrated(facts, operating, radius, worst_mu, confidence)
+    at, found = _calibrated(facts, operating, radius, worst_mu)
     ordered = sorted(
         (paper_bound(facts, law.at_step(t), at, radius, delta).terms for t in range(law.steps)),
         key=lambda terms: terms.formula,
@@ -161,21 +159,21 @@ def printed_formula(
     return PrintedFormula(found, ordered[0], ordered[len(ordered) // 2], ordered[-1], day, delta)
 
 
-def confirmed_paper_bound(worst_mu: FloatArray, confidence: float, failed: tuple[str, ...]) -> Evaluate:
+def confirmed_paper_bound(worst_mu: FloatArray, failed: tuple[str, ...]) -> Evaluate:
     """The printed formula with the exact κ as a bound: a number only where nothing speaks against it.
 
     That is where Assumption 1 holds in every part and the repaired theorem has a number that is no larger.
 
     Parameters
     ----------
-    worst_mu, confidence : as of `remark_calibration`.
+    worst_mu : as of `remark_calibration`.
     failed : conditions of Assumption 1 that fail.
     """
 
     def evaluate(
         facts: NetworkFacts, law: LoadLaw, operating: OperatingSet, radius: float, delta: float
     ) -> Bound:
-        at, _ = _calibrated(with_exact_kappa(facts), operating, radius, worst_mu, confidence)
+        at, _ = _calibrated(with_exact_kappa(facts), operating, radius, worst_mu)
         found = paper_bound(with_exact_kappa(facts), law, at, radius, delta, failed)
         repaired = corrected_bound(facts, law, operating, radius, delta)
         if repaired.epsilon is None:
@@ -190,11 +188,11 @@ def confirmed_paper_bound(worst_mu: FloatArray, confidence: float, failed: tuple
 
 
 def _calibrated(
-    facts: NetworkFacts, operating: OperatingSet, radius: float, worst_mu: FloatArray, confidence: float
+    facts: NetworkFacts, operating: OperatingSet, radius: float, worst_mu: FloatArray
 ) -> tuple[OperatingSet, RemarkCalibration]:
     """The measured voltage range with μ₀ and δ_M of the remark at r."""
     c = symbols.c_star_printed(facts.n, operating.v_min, operating.v_max)
-    found = remark_calibration(worst_mu, c, facts.amplification.paper * radius, confidence)
+    found = remark_calibration(worst_mu, c, facts.amplification.paper * radius)
     return replace(operating, mu=found.mu_0, delta=found.delta, source="Remark mc_calibration"), found
 
 
@@ -245,8 +243,6 @@ class BoundCase:
             bound = self.bound(radius, delta)
             return bound.epsilon is not None and bound.epsilon <= epsilon and bound.delta <= total_delta
 
-        if not epsilon > 0.0:
-            raise PrivacyError("a target ε must be positive")
         low, high = math.log(_SMALLEST_RADIUS), math.log(min(1.0, self.facts.amplification.largest_radius))
         if not within(math.exp(low)):
             return None
@@ -280,8 +276,6 @@ class Composed:
 
 def over_days(bound: Bound, days: int) -> Composed:
     """The bound of a day for D of them; no number once δ reaches 1."""
-    if days < 1:
-        raise PrivacyError("a corpus has at least one day")
     delta = bound.delta * days
     epsilon = None if bound.epsilon is None or delta >= 1.0 else bound.epsilon * days
     return Composed(days, epsilon, min(delta, 1.0))
@@ -472,7 +466,7 @@ def collect_evidence(
     assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
     failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
     failure = facts.amplification.failure
-    confirmed = confirmed_paper_bound(cut.worst_mu, cut.confidence, failed)
+    confirmed = confirmed_paper_bound(cut.worst_mu, failed)
     cases: dict[Mode, BoundCase] = {
         "paper": BoundCase(confirmed, facts, truncated, _charged(cut, failure)),
         "corrected": BoundCase(corrected_bound, facts, truncated, _charged(cut, failure)),
@@ -480,7 +474,6 @@ def collect_evidence(
     if law.q_sigma is not None:
         cases["full-support"] = BoundCase(full_support_bound, facts, law, _charged(found, failure))
     tail = _tail_share(policy, cut.operating)
-    asked = policy.radius, tail, cut.confidence
     return Evidence(
         policy=policy,
         n=facts.n,
@@ -495,7 +488,7 @@ def collect_evidence(
         monte_carlo_truncated=cut,
         assumptions=assumptions,
         lines=radius_in_lines(network.feeder, policy.radius),
-        printed_formula=printed_formula(facts, truncated, cut.operating, cut.worst_mu, asked),
+        printed_formula=printed_formula(facts, truncated, cut.operating, cut.worst_mu, policy.radius, tail),
         rows=tuple(_row(mode, case, policy, drawn_from(mode, law)) for mode, case in cases.items()),
     )
 

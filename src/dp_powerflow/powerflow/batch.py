@@ -109,7 +109,6 @@ class BatchSolver(Solver):
     ----------
     tolerance : largest power mismatch [p.u.] of a converged snapshot; where rounding hides more, 0.1 W at
         most.
-    max_iterations : linear solves of the fixed point per snapshot before Newton's method is asked.
     threads : None for one per core.
     voltvar : curves that turn the generation of some nodes, None for constant generation.
 
@@ -123,14 +122,11 @@ class BatchSolver(Solver):
         feeder: Feeder,
         *,
         tolerance: float = 1e-8,
-        max_iterations: int = SLOW_AFTER,
         threads: int | None = None,
         voltvar: VoltVar | None = None,
     ) -> None:
-        super().__init__(feeder, tolerance, threads, max_iterations=int(max_iterations), voltvar=voltvar)
-        if max_iterations < 1:
-            raise PowerFlowError("max_iterations must be at least 1")
-        self._max_iterations, self.voltvar = int(max_iterations), voltvar
+        super().__init__(feeder, tolerance, threads, voltvar=voltvar)
+        self.voltvar = voltvar
         self.plans = prepare(feeder, voltvar, self._tolerance)
 
     def solve(
@@ -167,7 +163,7 @@ class BatchSolver(Solver):
             converged=np.zeros(n, dtype=np.bool_),
             status=np.zeros(n, dtype=np.int64),
             tolerance=self._tolerance,
-            max_iterations=self._max_iterations,
+            max_iterations=SLOW_AFTER,
         )
         plan = plans.plan
         in_threads(

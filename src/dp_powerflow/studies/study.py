@@ -28,7 +28,7 @@ from dp_powerflow.units import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from dp_powerflow.grid.feeder import Feeder, Line
-    from dp_powerflow.model.sample import LoadBlock, LoadSource
+    from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw
     from dp_powerflow.powerflow.batch import Solver
     from dp_powerflow.powerflow.sun import Generation
 
@@ -126,7 +126,7 @@ class GivenDays:
     block_days : days of a block.
     """
 
-    law: GivenLaw
+    law: PlacedLaw
     load_kw: FloatArray
     load_kvar: FloatArray
     block_days: int = 2

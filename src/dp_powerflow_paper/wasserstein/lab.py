@@ -247,7 +247,7 @@ class Lab:
         range_ = measured.operating
         c = symbols.c_star_printed(self.facts.n, range_.v_min, range_.v_max)
         kappa_r = self.facts.amplification.exact * self.data.radius
-        found = remark_calibration(measured.worst_mu, c, kappa_r, measured.confidence)
+        found = remark_calibration(measured.worst_mu, c, kappa_r)
         source = f"Remark mc_calibration, {count} days, {found.exceeding} of {found.days} above μ₀′"
         return asdict(replace(range_, mu=found.mu_0, delta=found.delta, source=source))
 

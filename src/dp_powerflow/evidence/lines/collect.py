@@ -23,7 +23,6 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.evidence import (
-    CONFIDENCE,
     SOLVER_TOLERANCE,
     LineEvidence,
     LineLoss,
@@ -36,6 +35,7 @@ from dp_powerflow.evidence.lines.evidence import (
     upper_share,
     with_change,
 )
+from dp_powerflow.evidence.theorem import CONFIDENCE
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
@@ -79,7 +79,6 @@ def audit_lines(
     neighbours: Sequence[Neighbour],
     release: Release,
     delta: float,
-    confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> FloatArray:
     """Test Y against every neighbour on days drawn anew under both.
@@ -89,11 +88,10 @@ def audit_lines(
     engine : network, published load law and generation; its losses are not used.
     release : the mechanism under audit; number 0 is the true network, k + 1 neighbour k.
     delta : of the claim.
-    confidence : of all bounds together.
-
     Returns
     -------
-    (neighbour, direction) lower confidence bounds on ε, 0 where the test shows nothing.
+    (neighbour, direction) lower bounds on ε, all true together with `CONFIDENCE`, 0 where the test shows
+    nothing.
     """
     law = engine.law
     true, on_true = _Rough.of(engine.feeder, engine), release(engine.feeder, 0)
@@ -101,7 +99,7 @@ def audit_lines(
     pilot = int(_PILOT_SHARE * days)
     if pilot < 5:
         raise PrivacyError("an audit needs at least 20 days under each network")
-    each = (1.0 - confidence) / (len(neighbours) * 4)
+    each = (1.0 - CONFIDENCE) / (len(neighbours) * 4)
 
     def score_both(item: tuple[_Rough, ComplexArray]) -> FloatArray:
         other, on_other = item
@@ -267,7 +265,6 @@ class LineRequest:
     audit_days: int = 200
     attack_days: int = 300
     regressed_days: int = 30
-    confidence: float = CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -299,12 +296,12 @@ def collect_lines(
     neighbours = scaled_both_ways(engine.feeder.lines, request.x)
     days = engine.draws(key.bind("purpose", "losses of lines"), request.draws)
     losses = engine.losses(neighbours, days, progress)
-    evidence = judge(losses, request.x, engine.law.steps, request.delta, confidence=request.confidence)
+    evidence = judge(losses, request.x, engine.law.steps, request.delta)
     lower: dict[str, float] = {}
     if request.audit_days:
         audit_key = key.bind("purpose", "audit of lines")
         release = fresh_days(engine.law, audit_key, request.audit_days, engine.generation)
-        bounds = audit_lines(engine, neighbours, release, evidence.delta, request.confidence, progress)
+        bounds = audit_lines(engine, neighbours, release, evidence.delta, progress)
         for item, row in zip(neighbours, bounds, strict=True):
             lower[item.line.name] = max(lower.get(item.line.name, 0.0), float(row.max()))
     errors = _attack(engine, request, key)

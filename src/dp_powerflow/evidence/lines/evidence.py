@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainccinv
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.theorem import CONFIDENCE
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import DENSE_UP_TO, Network
 from dp_powerflow.model.law import LoadLaw
@@ -334,8 +335,6 @@ class LineLoss:
 
         All neighbours see the same loads; days are independent of each other.
         """
-        if not neighbours:
-            raise PrivacyError("losses need at least one neighbour")
         found = np.empty((len(neighbours), 2, days.n_days))
         done = 0
         for number in range(days.n_blocks):
@@ -479,14 +478,12 @@ GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75
 """ε that are tried; fixed before anything is drawn."""
 HORIZONS = (2, 5, 10)
 """Days over which sums of losses are judged as well, on disjoint groups of the draws."""
-CONFIDENCE = 0.95
 _STATISTICS = 2
 _BISECTIONS = 60
 
 
 def upper_share(hits: ArrayLike, trials: int, alpha: float) -> FloatArray:
     """Clopper–Pearson: the share is larger with probability at most α."""
-    _check(trials, alpha)
     k = np.asarray(hits, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         return np.where(k >= trials, 1.0, betainccinv(k + 1.0, trials - k, alpha))
@@ -503,7 +500,6 @@ def upper_mean(mean: ArrayLike, trials: int, alpha: float) -> FloatArray:
     Hoeffding (1963), Theorem 1: Pr[mean ≤ m] ≤ exp(−trials·kl(m, μ)) for m ≤ μ, with kl of two coins. The
     bound is the largest μ with trials·kl(mean, μ) ≤ log(1/α), rounded up.
     """
-    _check(trials, alpha)
     m = np.clip(np.asarray(mean, dtype=np.float64), 0.0, 1.0)
     limit = -np.log(alpha) / trials
     low, high = m.copy(), np.ones_like(m)
@@ -516,7 +512,6 @@ def upper_mean(mean: ArrayLike, trials: int, alpha: float) -> FloatArray:
 
 def smallest_share(trials: int, alpha: float) -> float:
     """Upper bound of a share that never showed: no smaller δ can be claimed from these trials."""
-    _check(trials, alpha)
     return float(-np.expm1(np.log(alpha) / trials))
 
 
@@ -526,11 +521,6 @@ def _divergence(a: FloatArray, b: FloatArray) -> FloatArray:
         heads = np.where(a > 0.0, a * np.log(a / b), 0.0)
         tails = np.where(a < 1.0, (1.0 - a) * np.log((1.0 - a) / (1.0 - b)), 0.0)
     return np.asarray(heads + tails)
-
-
-def _check(trials: int, alpha: float) -> None:
-    if trials < 1 or not 0.0 < alpha < 1.0:
-        raise PrivacyError("a confidence bound needs at least one trial and an α between 0 and 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -618,12 +608,12 @@ class LineRow:
 class LineEvidence:
     """Every line of one network at one x.
 
+    All upper bounds of a day hold together with `CONFIDENCE`; those over several days with the same again.
+
     Attributes
     ----------
     changes : in words.
     delta : at which every ε of a day was read off; never below `supported`.
-    confidence : with which all upper bounds of a day hold together; those over several days hold together
-        with the same confidence again.
     """
 
     x: float
@@ -632,22 +622,17 @@ class LineEvidence:
     draws: int
     delta: float
     supported: float
-    confidence: float
     rows: tuple[LineRow, ...]
 
 
-def judge(
-    losses: LineLosses, x: float, steps: int, delta: float, *, confidence: float = CONFIDENCE
-) -> LineEvidence:
+def judge(losses: LineLosses, x: float, steps: int, delta: float) -> LineEvidence:
     """Evidence of a day, and of several, from losses on independent draws."""
-    if not (0.0 < delta < 1.0 and 0.0 < confidence < 1.0):
-        raise PrivacyError("δ and the confidence of the line evidence must lie between 0 and 1")
     by_direction = losses.by_direction
-    bounds = delta_bounds(by_direction, 1.0 - confidence)
+    bounds = delta_bounds(by_direction, 1.0 - CONFIDENCE)
     used = max(delta, bounds.supported)
     day = least_epsilon(bounds.hockey, used)
     tail = least_epsilon(bounds.tail, used)
-    sums = {days: _summed(by_direction, days, delta, confidence) for days in HORIZONS}
+    sums = {days: _summed(by_direction, days, delta) for days in HORIZONS}
     of_line: dict[str, list[int]] = {}
     for k, item in enumerate(losses.neighbours):
         of_line.setdefault(item.line.name, []).append(k)
@@ -671,12 +656,10 @@ def judge(
             )
         )
     changes = tuple(dict.fromkeys(item.what for item in losses.neighbours))
-    return LineEvidence(
-        x, steps, changes, by_direction.shape[-1], used, bounds.supported, confidence, tuple(rows)
-    )
+    return LineEvidence(x, steps, changes, by_direction.shape[-1], used, bounds.supported, tuple(rows))
 
 
-def _summed(losses: FloatArray, days: int, delta: float, confidence: float) -> tuple[FloatArray, float]:
+def _summed(losses: FloatArray, days: int, delta: float) -> tuple[FloatArray, float]:
     """Least ε (neighbour, direction) of several days, and its δ.
 
     Days are independent given the network, so the loss of D days is the sum of D independent losses; disjoint
@@ -686,7 +669,7 @@ def _summed(losses: FloatArray, days: int, delta: float, confidence: float) -> t
     if groups == 0:
         return np.full(losses.shape[:2], np.inf), 1.0
     total = losses[..., : groups * days].reshape(*losses.shape[:2], groups, days).sum(axis=-1)
-    bounds = delta_bounds(total, (1.0 - confidence) / len(HORIZONS))
+    bounds = delta_bounds(total, (1.0 - CONFIDENCE) / len(HORIZONS))
     used = max(delta, bounds.supported)
     return least_epsilon(bounds.hockey, used), used
 

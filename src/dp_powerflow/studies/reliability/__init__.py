@@ -177,11 +177,7 @@ def findings_of(study: Study, found: Found) -> Findings:
     }
     if study.connections is not None:
         tables["elements.parquet"] = _elements(rows)
-    return Findings(
-        tables=tables,
-        figures=_figures(study, found),
-        items=tuple(_items(study, found, rows)),
-    )
+    return Findings(tables=tables, figures=_figures(study, found), items=tuple(_items(study, found, rows)))
 
 
 def _estimates(found: Found) -> dict[str, tuple[float, float | None, float | None]]:
@@ -285,9 +281,7 @@ def _pairs(study: Study, found: Found) -> list[_Row]:
 def _elements(rows: list[_Row]) -> pa.Table:
     names = ("from_bus", "to_bus", "kind", *SUMMED)
     types = (*[pa.string()] * 3, *[pa.float64()] * 3)
-    return pa.table(
-        {name: pa.array([row[k] for row in rows], types[k]) for k, name in enumerate(names)},
-    )
+    return pa.table({name: pa.array([row[k] for row in rows], types[k]) for k, name in enumerate(names)})
 
 
 # -------------------------------------------------------------------------------------- the page

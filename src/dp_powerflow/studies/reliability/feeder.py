@@ -552,9 +552,7 @@ def in_public_order(study: Study, tree: Tree) -> Tree:
 
 
 def _grow(
-    row: dict[int, int],
-    own: Mapping[tuple[int, int], str],
-    theirs: Mapping[tuple[int, int], str],
+    row: dict[int, int], own: Mapping[tuple[int, int], str], theirs: Mapping[tuple[int, int], str]
 ) -> None:
     """Name buses by their named neighbours until nothing is told any more."""
     while True:
