@@ -94,7 +94,8 @@ def test_loads_are_days_that_follow_from_a_generator_and_say_what_they_cost(
     except MissingExtraError as error:
         pytest.skip(str(error))
     load, again, other = (part.draw(np.random.default_rng(seed), 2) for seed in (2, 2, 3))
-    assert (load.shape, load.dtype) == ((2, STEPS, len(setting.loaded)), np.complex128)
+    assert load.shape == (2, STEPS, len(setting.loaded))
+    assert load.dtype == np.complex128
     assert np.isfinite(load).all()
     assert load.real.sum(axis=2).min() > 0.0
     assert np.array_equal(load, again)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,12 +64,12 @@ def voltages(days: int, seed: int) -> np.ndarray:
     return 1.0 + generator.normal(0.0, 0.01, (days, 1, 5)) + 0.02 * wave
 
 
-def source(name: str = "released", fails: Sequence[int] = ()) -> methods.Source:
+def source(name: str = "released", fails: Iterable[int] = ()) -> methods.Source:
     """A method whose days of those numbers have one snapshot without power flow."""
 
     def release(run: int, generator: np.random.Generator, days: IntArray) -> FloatArray:
         vm = voltages(len(days), int(generator.integers(1 << 30)))
-        vm[np.isin(days, fails), 7] = np.nan
+        vm[np.isin(days, list(fails)), 7] = np.nan
         return vm
 
     split = methods.split_days(24, 4, np.random.default_rng(0))
@@ -106,7 +106,10 @@ def test_every_method_has_all_runs_and_the_budget_is_that_of_all_days(found: met
 
 
 def test_tables_and_figures_say_what_was_found(found: methods.Recovery, tmp_path: Path) -> None:
-    chosen = {"released": FOUND, "never": "the formula is at least 60; lower r"}
+    chosen: dict[str, columns.Chosen | str] = {
+        "released": FOUND,
+        "never": "the formula is at least 60; lower r",
+    }
     written = write_all("made up", [Part(50.0, found, chosen)], tmp_path / "new")
     assert [path.suffix for path in written.files] == [".md", ".json", *2 * [".svg", ".png"]]
     assert all(path.stat().st_size for path in written.files)
