@@ -136,8 +136,7 @@ def test_claims_cover_what_is_protected_within_the_target_and_noise_is_reported(
     for claim in filter(None, (cost.network, cost.loads)):
         assert claim.epsilon > 0.0
         assert 0.0 <= claim.delta < 1.0
-        assert claim.adjacency
-        assert claim.unit
+        assert all((claim.adjacency, claim.unit))
         assert claim.proved or claim.remark
     if cost.network is not None:
         assert cost.network.epsilon <= EPSILON * (1.0 + 1e-9)

@@ -74,8 +74,7 @@ def test_entries_have_names_of_their_own_and_audits_that_exist() -> None:
     for entries in (LOADS, NETWORKS, OTHERS):
         assert len({entry.key for entry in entries}) == len(entries)
         for entry in entries:
-            assert entry.title
-            assert entry.paper
+            assert all((entry.title, entry.paper))
             assert entry.audited_by is None or (ROOT / entry.audited_by).is_file()
 
 
