@@ -105,7 +105,8 @@ def test_release_is_voltages_of_day_step_node_and_a_function_of_its_generator(
 ) -> None:
     mechanism = mechanisms[kind]
     v = mechanism.release(np.random.default_rng(3), 2)
-    assert (v.shape, v.dtype) == ((2, STEPS, setting.n_loads), np.complex128)
+    assert v.shape == (2, STEPS, setting.n_loads)
+    assert v.dtype == np.complex128
     solved = np.isfinite(v).all(axis=2)
     assert np.array_equal(solved, np.isfinite(v).any(axis=2)), "a snapshot that fails is NaN at every node"
     assert 0.5 < np.median(np.abs(v[solved])) < 1.5
@@ -135,8 +136,7 @@ def test_claims_cover_what_is_protected_within_the_target_and_noise_is_reported(
     for claim in filter(None, (cost.network, cost.loads)):
         assert claim.epsilon > 0.0
         assert 0.0 <= claim.delta < 1.0
-        assert claim.adjacency
-        assert claim.unit
+        assert all((claim.adjacency, claim.unit))
         assert claim.proved or claim.remark
     if cost.network is not None:
         assert cost.network.epsilon <= EPSILON * (1.0 + 1e-9)

@@ -74,8 +74,7 @@ def test_entries_have_names_of_their_own_and_audits_that_exist() -> None:
     for entries in (LOADS, NETWORKS, OTHERS):
         assert len({entry.key for entry in entries}) == len(entries)
         for entry in entries:
-            assert entry.title
-            assert entry.paper
+            assert all((entry.title, entry.paper))
             assert entry.audited_by is None or (ROOT / entry.audited_by).is_file()
 
 
@@ -94,7 +93,8 @@ def test_loads_are_days_that_follow_from_a_generator_and_say_what_they_cost(
     except MissingExtraError as error:
         pytest.skip(str(error))
     load, again, other = (part.draw(np.random.default_rng(seed), 2) for seed in (2, 2, 3))
-    assert (load.shape, load.dtype) == ((2, STEPS, len(setting.loaded)), np.complex128)
+    assert load.shape == (2, STEPS, len(setting.loaded))
+    assert load.dtype == np.complex128
     assert np.isfinite(load).all()
     assert load.real.sum(axis=2).min() > 0.0
     assert np.array_equal(load, again)

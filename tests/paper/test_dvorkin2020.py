@@ -158,7 +158,8 @@ def test_the_gap_to_ac_power_flow_shrinks_with_the_square_of_the_load(root: int)
     s[root] = 0.0
     place = np.array([5 if node == root else node - (node > root) for node in range(6)])  # the root is last
     lines = zip(place[start].tolist(), place[end].tolist(), (r + 1j * x).tolist(), strict=True)
-    solver = BatchSolver(feeder_of(6, list(lines), []), tolerance=1e-12)
+    loaded = [(node, 0.1 + 0.0j) for node in range(5)]
+    solver = BatchSolver(feeder_of(6, list(lines), loaded), tolerance=1e-12)
     at = np.delete(np.arange(6), root)
     gaps = []
     for scale in (1.0, 0.1):

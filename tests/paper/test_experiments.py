@@ -26,13 +26,12 @@ from dp_powerflow_paper.admittance import (
 )
 from dp_powerflow_paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow_paper.derived import experiment as derived
-from dp_powerflow_paper.derived.studies import CASES, TRUE, Compared, Measure, figure, reliability
-from dp_powerflow_paper.derived.tables import row_of
+from dp_powerflow_paper.derived.studies import CASES, reliability
 from dp_powerflow_paper.dvorkin2020 import experiment as dvorkin2020
 from dp_powerflow_paper.fioretto2019 import experiment as fioretto2019
 from dp_powerflow_paper.mak2019 import experiment as mak2019
 from dp_powerflow_paper.mechanisms import solve_loads
-from dp_powerflow_paper.run import Store, computed, run_experiment
+from dp_powerflow_paper.run import run_experiment
 from support.meter_files import median_pairwise_correlation
 from support.small_feeders import one_line
 
@@ -146,15 +145,6 @@ def test_an_experiment_writes_text_data_and_pictures_and_a_second_run_computes_n
     assert {path: path.stat().st_mtime_ns for path in stored} == stored
 
 
-def test_a_row_has_median_and_range_of_relative_errors_and_counts_failures() -> None:
-    compared = Compared("", "", reliability().kind, (Measure("SAIFI", "1/yr", figure("saifi")),))
-    true = {"SAIFI": np.array([2.0, 0.0])}
-    found = [{"SAIFI": np.array([value, 5.0])} for value in (1.0, 2.0, 4.0)]
-    row = row_of(compared, compared.measures[0], TRUE, true, [*found, None])
-    assert (row.median, row.runs, row.failed, row.left_out) == (0.0, 4, 1, 1)
-    assert (row.low, row.high, row.size) == pytest.approx((-0.475, 0.95, 0.5))
-
-
 @pytest.mark.slow
 def test_formula_falls_with_the_floor_through_the_papers_range(oedi: Path, tmp_path: Path) -> None:
     data = open_dataset(ExperimentOptions(tmp_path, oedi=oedi))
@@ -186,19 +176,6 @@ def test_wrong_names_and_folders_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=sentence):
             run_experiment(name, ExperimentOptions(tmp_path, oedi=folder, calibration_days=20))
-
-
-def test_a_result_is_computed_once_and_a_file_that_is_none_is_named(tmp_path: Path) -> None:
-    store = Store(tmp_path, "fingerprint")
-    seen: list[int] = []
-    for _ in range(2):
-        assert computed(store, {"one": lambda: {"x": len(seen)}}, lambda done, _: seen.append(done)) == {
-            "one": {"x": 1}
-        }
-    assert Store(tmp_path, "another").get("one") is None
-    (tmp_path / "one.json").write_text("{ half", encoding="utf-8")
-    with pytest.raises(ConfigError, match="remove it and run again"):
-        store.get("one")
 
 
 @pytest.fixture(scope="module")

@@ -232,7 +232,8 @@ def federated_bound(federation: Federation, seed: int) -> float:
 
         drawn = [float(train_federated(federation, start, pull, generator)[0]) for _ in range(RUNS)]
         scores.append(np.array(drawn))
-    return epsilon_lower_bound(*scores, DELTA)
+    pulled, absent = scores
+    return epsilon_lower_bound(pulled, absent, DELTA)
 
 
 @pytest.mark.slow
@@ -255,7 +256,8 @@ def critic_bound(settings: WganSettings, noise: float, seed: int) -> float:
         generator = seeded(seed + side)
         steps = (private_gradient(critic, sample, settings, noise, generator) for _ in range(RUNS))
         scores.append(np.array([float(flat(step) @ direction) for step in steps]))
-    return epsilon_lower_bound(*scores, DELTA)
+    pulled, absent = scores
+    return epsilon_lower_bound(pulled, absent, DELTA)
 
 
 @pytest.mark.slow

@@ -104,32 +104,28 @@ STEPS, MARGINS, DELTA, RADIUS = 8, (0.5, 1.5), 1e-5, 1e-4
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
 
 
-@pytest.fixture(scope="module")
-def facts(ieee123: Feeder) -> NetworkFacts:
-    return network_facts(Network(ieee123))
+Case = tuple[Setting, NetworkFacts, LoadLaw]
 
 
 @pytest.fixture(scope="module")
-def law(ieee123: Feeder) -> LoadLaw:
+def case(ieee123: Feeder) -> Case:
     """Two classes, variances that differ by step."""
+    network = Network(ieee123)
     nominal = -ieee123.nominal_injection[ieee123.retained]
     lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
     size = np.linspace(0.05, 0.12, STEPS)
     one = np.outer(size, size) * 0.8**lag
     means = np.log([np.linspace(0.6, 0.95, STEPS), np.full(STEPS, 0.8)])
-    return LoadLaw(
+    law = LoadLaw(
         classes=gaussian_classes(list(means), [one, 2.0 * one[::-1, ::-1]]),
         class_of=np.arange(len(nominal)) % 2,
         scale_kw=nominal.real,
         tan_theta=nominal.imag / nominal.real,
     )
-
-
-@pytest.fixture(scope="module")
-def setting(ieee123: Feeder, law: LoadLaw) -> Setting:
     operating = OperatingSet(0.95, 1.08, 0.12, 5.4, 0.003, "test")
     load = draw(law, 1, np.random.default_rng(0))
-    return Setting(Network(ieee123), BatchSolver(ieee123), load, 0.1, law.n, RADIUS, operating)
+    setting = Setting(network, BatchSolver(ieee123), load, 0.1, law.n, RADIUS, operating)
+    return setting, network_facts(network), law
 
 
 def printed(setting: Setting, facts: NetworkFacts, law: LoadLaw) -> list[float]:
@@ -139,13 +135,13 @@ def printed(setting: Setting, facts: NetworkFacts, law: LoadLaw) -> list[float]:
     return [bound.terms.formula for bound in bounds]
 
 
-def test_formula_is_that_of_the_certificate_and_floor_the_smallest_that_meets_the_target(
-    setting: Setting, facts: NetworkFacts, law: LoadLaw
-) -> None:
+def test_formula_is_that_of_the_certificate_and_floor_the_smallest_that_meets_the_target(case: Case) -> None:
+    setting, facts, law = case
+
     def worst(floor: float) -> float:
         return max(printed(setting, facts, law.with_floor(floor).within(MARGINS)))
 
-    formula = variants.step_formula(setting, facts, law, MARGINS[0], DELTA)
+    formula = variants.step_formula(*case, MARGINS[0], DELTA)
     for floor in (0.0, 0.03, 0.5):
         variance = law.with_floor(floor).std ** 2
         assert formula.epsilon(1.0 / variance) == pytest.approx(worst(floor), rel=1e-12)
@@ -155,17 +151,15 @@ def test_formula_is_that_of_the_certificate_and_floor_the_smallest_that_meets_th
         assert worst(0.99 * floor) > epsilon
 
 
-def test_target_below_what_no_spread_can_cross_is_refused(
-    setting: Setting, facts: NetworkFacts, law: LoadLaw
-) -> None:
-    formula = variants.step_formula(setting, facts, law, MARGINS[0], DELTA)
+def test_target_below_what_no_spread_can_cross_is_refused(case: Case) -> None:
+    formula = variants.step_formula(*case, MARGINS[0], DELTA)
     with pytest.raises(PrivacyError, match="at least"):
         formula.psi_at(0.99 * formula.least)
 
 
-def test_mean_load_survives_floor_and_truncation_where_it_may(law: LoadLaw) -> None:
+def test_mean_load_survives_floor_and_truncation_where_it_may(case: Case) -> None:
     """Margins that cut a wide law on one side; without the shift its mean load falls."""
-    rng = np.random.default_rng(5)
+    law, rng = case[2], np.random.default_rng(5)
     margins = (0.4, 1.1)
     target = np.exp(law.mean + law.std**2 / 2)
     off = []
@@ -177,9 +171,8 @@ def test_mean_load_survives_floor_and_truncation_where_it_may(law: LoadLaw) -> N
     assert off[1] < 0.35 * off[0]
 
 
-def test_the_literal_variant_is_the_printed_formula_of_the_law_and_nothing_else(
-    setting: Setting, facts: NetworkFacts, law: LoadLaw
-) -> None:
+def test_the_literal_variant_is_the_printed_formula_of_the_law_and_nothing_else(case: Case) -> None:
+    setting, facts, law = case
     """Two birds with one stone: a fit with k times the variance has a smaller ε of the network."""
     claimed = []
     for factor in (1.0, 2.0, 4.0):
@@ -200,9 +193,8 @@ def test_the_literal_variant_is_the_printed_formula_of_the_law_and_nothing_else(
         variants.literal_variant(setting, facts, FittedLoads(loud, LOADS), MARGINS, DELTA)
 
 
-def test_variants_claim_the_target_and_not_a_proof(
-    setting: Setting, facts: NetworkFacts, law: LoadLaw
-) -> None:
+def test_variants_claim_the_target_and_not_a_proof(case: Case) -> None:
+    setting, facts, law = case
     rng = np.random.default_rng(7)
     loads, target = FittedLoads(law, LOADS), Target(100.0, DELTA)
     paper = variants.paper_variant(setting, facts, loads, MARGINS, target, rng)
@@ -214,20 +206,11 @@ def test_variants_claim_the_target_and_not_a_proof(
         assert claim.delta == pytest.approx(DELTA + setting.operating.delta)
         assert not claim.proved
         assert "not a proved bound" in claim.remark
-    assert full.law.q_sigma is not None
     assert (full.law.truncated, paper.law.truncated) == (False, True)
-
-
-def test_full_support_weights_add_up_to_the_target(
-    setting: Setting, facts: NetworkFacts, law: LoadLaw
-) -> None:
-    """Recomputed from the law alone: d²/σ² of p and of q, printed style, at the worst step."""
-    loads, target = FittedLoads(law, LOADS), Target(100.0, DELTA)
-    full = variants.full_support_variant(setting, facts, loads, MARGINS[0], target, np.eye(STEPS))
+    # Full support from the law alone: d²/σ² of p and of q, printed style, at the worst step.
     formula = variants.step_formula(setting, facts, law, MARGINS[0], DELTA, random_q=True)
     assert full.law.q_sigma is not None
-    reach = setting.operating.v_max**2 * np.sqrt(facts.d_max)
-    total = np.zeros(STEPS)
+    reach, total = setting.operating.v_max**2 * np.sqrt(facts.d_max), np.zeros(STEPS)
     for ell in range(2):
         nodes = law.class_of == ell
         cosine = 1.0 / np.sqrt(1.0 + law.tan_theta[nodes] ** 2)
@@ -235,8 +218,7 @@ def test_full_support_weights_add_up_to_the_target(
         d = reach / float(law.scale[nodes].min() * MARGINS[0])
         total += d**2 / full.law.std[ell] ** 2 + e**2
     psi = formula.kappa_r * np.sqrt(total.max())
-    epsilon = formula.least + psi * formula.tau + psi**2 / 2
-    assert epsilon == pytest.approx(100.0, rel=1e-9)
+    assert formula.least + psi * formula.tau + psi**2 / 2 == pytest.approx(100.0, rel=1e-9)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (25.0, 3e-3), (200.0, 3e-3), (50.0, 1e-5)])

@@ -104,7 +104,7 @@ def _highest_beyond(feeder: Feeder, size: FloatArray) -> FloatArray:
 
 def _fed_by(graph: BusGraph) -> dict[int, int]:
     """Bus → the bus that feeds it, as a walk from the sources meets them."""
-    count, found = len(graph.source), {}
+    count, found = len(graph.source), dict[int, int]()
     one, other = np.array(list(graph.kind_of)).T
     joined = sp.csr_array((np.ones(len(one)), (one, other)), shape=(count, count))
     for source in np.flatnonzero(graph.source).tolist():

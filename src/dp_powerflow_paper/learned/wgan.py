@@ -17,8 +17,8 @@ The record is one customer-day. A customer with a year of days is a group of 365
 use is promised.
 
 The critic has one hidden layer, so the gradient of a record is known in closed form and so is its norm:
-sums of cut gradients cost two products of matrices, and no gradient of a record is ever written down. Tests
-compare them with those of Opacus and of torch.func.
+sums of cut gradients cost two products of matrices, and no gradient of a record is ever written down. A test
+compares them with those of torch.func.
 """
 
 from __future__ import annotations

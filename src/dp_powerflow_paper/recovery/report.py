@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.lowlevel import figure_bytes, new_figure, plain
-from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.mechanisms.noise import GaussianNoise
 from dp_powerflow_paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column
 from dp_powerflow_paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow_paper.recovery.training import Curves
-from dp_powerflow_paper.run import Written, table, write_report
+from dp_powerflow_paper.run import Written, block, table, write_report
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,24 +39,11 @@ class Part:
         return [NOISE_FREE, *self.chosen, DP_SGD]
 
 
-@dataclass(frozen=True)
-class MeanCurve:
-    """Mean over runs and its standard error (epoch,) [p.u.²]."""
-
-    mean: FloatArray
-    error: FloatArray
-
-
-def mean_curve(runs: tuple[Curves, ...], which: str) -> MeanCurve:
-    """Over the runs of one method; `which` is "train", "evaluation" or "test"."""
-    stacked = np.stack([getattr(run, which) for run in runs])
-    return MeanCurve(stacked.mean(axis=0), _standard_error(stacked))
-
-
 def kept(runs: tuple[Curves, ...], which: str) -> tuple[float, float]:
-    """Mean and standard error over runs of the error of the model that is kept [p.u.²]."""
+    """Mean and standard error over runs, 0 of a single one, of the error of the kept model [p.u.²]."""
     values = np.array([getattr(run, which)[run.best] for run in runs])
-    return float(values.mean()), float(_standard_error(values))
+    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return float(values.mean()), float(error)
 
 
 @dataclass(frozen=True)
@@ -86,31 +72,28 @@ def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> Written:
 
 def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
     """What was found, what was trained on, and the budget of DP-SGD."""
-    plan, first = parts[0].found.plan, parts[0].found
+    plan, first, targets = parts[0].found.plan, parts[0].found, _targets(parts)
     lines = [
         f"{dataset}. {plan.runs} runs per method; {first.days} days and {plan.samples} windows of training "
         f"each. Common δ = {first.calibration.delta:.3g}.",
         "",
-        "Test MSE of hidden entries [1e-6 p.u.²], mean ± standard error over the runs (over noise-free):",
-        "",
-        *table(["method", *_targets(parts)], _result_rows(parts)),
-        "",
-        "Training MSE of the model that is kept [1e-6 p.u.²]; median of its epoch:",
-        "",
-        *table(["method", *_targets(parts)], _training_rows(parts)),
-        "",
+        *block(
+            "Test MSE of hidden entries [1e-6 p.u.²], mean ± standard error over the runs (over noise-free):",
+            ["method", *targets],
+            _result_rows(parts),
+        ),
+        *block(
+            "Training MSE of the model that is kept [1e-6 p.u.²]; median of its epoch:",
+            ["method", *targets],
+            _training_rows(parts),
+        ),
         *_hole_lines(parts),
-        "Points chosen by W1 to true training days, and what is claimed for the network:",
-        "",
-        *table(
+        *block(
+            "Points chosen by W1 to true training days, and what is claimed for the network:",
             _CHOICE_HEADER,
             [row for part in parts for row in _choice_rows(part)],
         ),
-        "",
-        "The paper's classical σ and what it gives:",
-        "",
-        *table(["", *_targets(parts)], _calibration_rows(parts)),
-        "",
+        *block("The paper's classical σ and what it gives:", ["", *targets], _calibration_rows(parts)),
         *_dp_sgd_lines(parts),
     ]
     return "\n".join(lines) + "\n"
@@ -171,12 +154,11 @@ def _hole_lines(parts: Sequence[Part]) -> list[str]:
     if not rows:
         return ["Every snapshot that was trained on has a power flow.", ""]
     header = ["method", "ε", "snapshots without power flow", "days left out", "runs without training set"]
-    return [
+    return block(
         "Power flow failed; a day with a failed snapshot is left out whole, and another is drawn for it:",
-        "",
-        *table(header, rows),
-        "",
-    ]
+        header,
+        rows,
+    )
 
 
 _CHOICE_HEADER = ["method", "ε", "claim", "a bound", "ε_load", "p_max (of the fit)", "floor", "σ [p.u.]"]
@@ -312,7 +294,7 @@ def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> by
         for row, which in enumerate(("train", "test")):
             axes = panels[row, column]
             for name in (name for name in colours if name in part.found.curves):
-                curve = mean_curve(part.found.curves[name], which).mean
+                curve = np.mean([getattr(run, which) for run in part.found.curves[name]], axis=0)
                 axes.plot(np.arange(1, len(curve) + 1), curve, color=colours[name], linewidth=1.3, label=name)
             axes.set_yscale("log")
             axes.grid(True, which="major", color="0.92")
@@ -337,10 +319,3 @@ def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> by
     words = (f"Recovery of hidden entries, mean of {runs} runs: {picture.title}", dataset)
     figure.suptitle("\n".join(textwrap.fill(line, int(12 * width)) for line in words), fontsize=10)
     return figure_bytes(figure, form)
-
-
-def _standard_error(values: FloatArray) -> FloatArray:
-    """Over the first axis; 0 of a single run, of which nothing can be said."""
-    if len(values) < 2:
-        return np.zeros(values.shape[1:])
-    return np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
