@@ -48,7 +48,7 @@ def input_of(door: Door, name: str, seed: int, case: int) -> bytes:
 def run_campaign(out: Path, names: Sequence[str], *, minutes: float, seed: int) -> dict[str, Counter[str]]:
     """Try inputs of these formats in turn; how many were accepted, refused, or a failure of some kind.
 
-    Every format has at least one turn. The first failure of each kind is a line of `failures.jsonl`, with its input.
+    Every format has a turn. The first failure of each kind is a line of `failures.jsonl`, with its input.
     """
     end, counts = time.monotonic() + 60.0 * minutes, {name: Counter[str]() for name in names}
     seconds = min(MOST_SECONDS, 60.0 * minutes / len(names))
