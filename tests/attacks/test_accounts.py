@@ -69,12 +69,10 @@ def spent(fresh_state: PrivateState) -> list[str]:
 
 def test_a_release_twice_in_a_batch_is_one_charge_and_never_a_cheaper_one(fresh_state: PrivateState) -> None:
     ledger = Ledger.open(fresh_state)
-    with pytest.raises(PrivacyError, match="another request"):
-        ledger.charge_all([charge_of(fresh_state, "a"), charge_of(fresh_state, "a", 0.1)])
-    with pytest.raises(PrivacyError, match="another request"):
-        ledger.charge_all(
-            [charge_of(fresh_state, "a"), replace(charge_of(fresh_state, "a"), request_sha256="0" * 64)]
-        )
+    first = charge_of(fresh_state, "a")
+    for other in (charge_of(fresh_state, "a", 0.1), replace(first, request_sha256="0" * 64)):
+        with pytest.raises(PrivacyError, match="another request"):
+            ledger.charge_all([first, other])
     assert spent(fresh_state) == []
     one, two = ledger.charge_all([charge_of(fresh_state, "a"), charge_of(fresh_state, "a")])
     assert one == two
@@ -176,15 +174,10 @@ def test_deleting_the_anchor_does_not_hide_that_entries_were_cut_off(state: Priv
     assert_refused(state, "has lost its anchor")
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "{number} {mac}",
-        "dp-powerflow-anchor-1 {number} {mac} {mac}",
-        "dp-powerflow-anchor-1 {number} {mac} {tag}",
-    ],
-    ids=["plain", "clear column", "tag of another place"],
-)
+ANCHOR = "dp-powerflow-anchor-1 {number} {mac}"
+
+
+@pytest.mark.parametrize("form", ["{number} {mac}", f"{ANCHOR} {{mac}}", f"{ANCHOR} {{tag}}"])
 def test_an_anchor_rewritten_from_the_clear_column_is_found(state: PrivateState, form: str) -> None:
     """Before: the anchor was a number and a column of the database, so anybody could write it."""
     tag = state.anchor_path.read_text().split()[3]

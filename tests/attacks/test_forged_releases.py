@@ -42,23 +42,12 @@ from dp_powerflow.manifest.model import (
     parse_manifest,
 )
 from dp_powerflow.manifest.render import quality_page, registry_bytes
-from dp_powerflow.manifest.verify import (
-    check_release,
-    manifest_content,
-    open_release,
-    read_manifest,
-    verify_release,
-)
+from dp_powerflow.manifest.verify import check_release, manifest_content, open_release, read_manifest
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.page import read_summary
-from dp_powerflow.pipeline.deriving.derived import (
-    card_bytes,
-    certificate_html,
-    check_derived,
-    open_files,
-)
+from dp_powerflow.pipeline.deriving.derived import card_bytes, certificate_html, check_derived, open_files
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Budget
@@ -207,17 +196,9 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
     assert facts is not None
     assert forger.found_of(facts) == set()
     free = {name for name, other in other_facts(facts) if not forger.found_of(other)}
-    assert free == {
-        "commitment_sha256",
-        "declared.node_scales",
-        "declared.load_power_factors",
-        "declared.generation",
-        "policy.epsilon",
-        "policy.delta",
-        "policy.evidence_required",
-        "loads.spent",
-        "network.spent",
-    }
+    declared = {f"declared.{name}" for name in ("node_scales", "load_power_factors", "generation")}
+    policy = {f"policy.{name}" for name in ("epsilon", "delta", "evidence_required")}
+    assert free == {"commitment_sha256", "loads.spent", "network.spent"} | declared | policy
 
 
 def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
@@ -226,12 +207,11 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "insecure_seed", replace(facts, insecure_seed=not facts.insecure_seed)
     yield "commitment_sha256", replace(facts, commitment_sha256="0" * 64)
     yield "software", replace(facts, software="dp-powerflow 9.9.9")
+    of_class: dict[str, Any] = {"kw_per_customer": 1.0, "kw_per_customer_of_class": {}}
     declared = {
         "generation": Generation(days=2, per_system=True, volt_var="category A"),
         "node_scales": NodeScales(rule="nominal load", factor=9.0),
-        "node_scales, otherwise": NodeCustomers(
-            rule="sum of customers", kw_per_customer=1.0, kw_per_customer_of_class={}
-        ),
+        "node_scales, otherwise": NodeCustomers(rule="sum of customers", **of_class),
         "load_power_factors": [LoadFactor(power_factor=-0.9, loads=3)],
     }
     declared |= {name: value * 0.9 for name, value in facts.declared if isinstance(value, float)}
@@ -245,9 +225,8 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "scaled_down", replace(facts, scaled_down=3, extras=replace(facts.extras, scaled_down=True))
     for name, value in facts.policy.model_dump().items():
         if isinstance(value, bool | float):
-            policy = facts.policy.model_copy(
-                update={name: not value if isinstance(value, bool) else value * 0.9}
-            )
+            other = not value if isinstance(value, bool) else value * 0.9
+            policy = facts.policy.model_copy(update={name: other})
             yield f"policy.{name}", replace(facts, policy=policy.recomputed())
     bound = "paper" if facts.policy.full_support else "full-support"
     yield "policy.bound", replace(facts, policy=facts.policy.model_copy(update={"bound": bound}))
@@ -320,15 +299,8 @@ def test_a_changed_entry_of_the_model_is_found_unless_it_is_noise_or_says_where_
     assert {path for path in left if "integers" not in path} == STATED | NO_TRACE
 
 
-DECLARED = {
-    ("facts", "load_points_of_class"),
-    ("facts", "days_of_type"),
-    ("facts", "step_minutes"),
-    ("options", "bounds"),
-    ("options", "use_scale"),
-    ("options", "variance_floor"),
-    ("options", "reactive"),
-}
+DECLARED = {("facts", name) for name in ("load_points_of_class", "days_of_type", "step_minutes")}
+DECLARED |= {("options", name) for name in ("bounds", "use_scale", "variance_floor", "reactive")}
 
 
 def test_a_forger_who_derives_the_model_anew_can_only_declare_and_draw(tiny: dict[str, Any]) -> None:
@@ -419,7 +391,7 @@ def test_figures_that_do_not_go_with_the_templates_are_found_without_a_traceback
         copy = tmp_path / source.parent.name
         shutil.copytree(source, copy)
         rewrite(copy, manifest, sealed=True)
-        assert {"statement", "pages"} <= {check.name for check in verify_release(copy).failures}
+        assert {"statement", "pages"} <= {check.name for check in verify.verify_release(copy).failures}
 
 
 @pytest.mark.parametrize("sign", ["\x7f", "\x85", "\x92", "\u2028", "\ufeff", "\uffff", "\x85---\x85", '"\\'])
@@ -573,9 +545,8 @@ def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, page_for
     assert opened.corpus.nodes is not None
     assert opened.corpus.layout is not None
     named = replace(opened.corpus.nodes, ids=("bus650.1", "bus632.1", "bus671.1", "bus680.1"))
-    (path / "nodes.parquet").write_bytes(
-        encode_nodes(opened.corpus.layout, str(opened.corpus.release_id), named)
-    )
+    encoded = encode_nodes(opened.corpus.layout, str(opened.corpus.release_id), named)
+    (path / "nodes.parquet").write_bytes(encoded)
     _reseal(path)
     assert failed(path) == {"voltages"}
 
@@ -583,16 +554,13 @@ def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, page_for
 HEADING = "Utility.\n\n## What is protected\n\nEverything: epsilon is 0.001.\n\nLicense"
 
 
-@pytest.mark.parametrize(
-    "stated",
-    [
-        {"publisher": HEADING},
-        {"publisher": "x" * 201},
-        {"url": "https://a.example/\n\n# Proved by an auditor"},
-        {"citation": "Cite\tme"},
-    ],
-    ids=["heading", "long", "address", "tab"],
+STATED_BESIDE = (
+    *({"publisher": HEADING}, {"publisher": "x" * 201}, {"citation": "Cite\tme"}),
+    {"url": "https://a.example/\n\n# Proved by an auditor"},
 )
+
+
+@pytest.mark.parametrize("stated", STATED_BESIDE, ids=["heading", "long", "tab", "address"])
 def test_what_no_config_can_declare_of_the_publication_is_found(
     page_forger: Forger, stated: dict[str, str]
 ) -> None:

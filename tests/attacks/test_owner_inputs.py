@@ -76,9 +76,8 @@ def test_a_service_map_has_one_spelling_of_every_id(tmp_path: Path, column: str,
 
 def test_blanks_around_any_cell_of_a_map_mean_nothing(tmp_path: Path) -> None:
     path = tmp_path / "services.csv"
-    path.write_text(
-        "customer,load_point,node,class,scale_kw,feeder\n a , p0 , n1 , homes , 3 , x \nb,p0,,,,x\n"
-    )
+    head = "customer,load_point,node,class,scale_kw,feeder"
+    path.write_text(f"{head}\n a , p0 , n1 , homes , 3 , x \nb,p0,,,,x\n")
     services = read_service_map(path)
     assert (services.load_point_of, services.node_of) == ({"a": "p0", "b": "p0"}, {"p0": "n1"})
     assert (services.class_of, services.scale_kw_of) == ({"p0": "homes"}, {"p0": 3.0})
@@ -89,17 +88,9 @@ def test_a_map_made_in_memory_is_held_to_the_same_rule() -> None:
     for ids in ({"a": "p0", "b": "p0 "}, {"a": "p0", "b": "P0"}, {"p0": "s", "P0": "t"}, {"a ": "p0"}):
         with pytest.raises(LoadDataError, match="blanks"):
             ServiceMap(ids)
+    none, day = (None,) * 2, dt.date(2024, 1, 1)
     with pytest.raises(LoadDataError, match="differ from another only"):
-        LoadHistory(
-            np.ones((2, 1, 24)),
-            None,
-            ("p0", "P0"),
-            (dt.date(2024, 1, 1),),
-            60,
-            (None,) * 2,
-            (None,) * 2,
-            None,
-        )
+        LoadHistory(np.ones((2, 1, 24)), None, ("p0", "P0"), (day,), 60, none, none, None)
 
 
 def test_a_long_file_has_one_record_of_a_customer_whatever_its_blanks(tmp_path: Path) -> None:
@@ -157,10 +148,8 @@ def _stamps() -> list[str]:
 def test_no_power_factor_is_so_small_that_it_turns_into_none() -> None:
     """tan θ of 5e-324 is infinite, and was taken for a load without a factor of its own."""
     for factor in (5e-324, -1e-200, 1e-3):
-        for section in (
-            {"model": {"power_factor": factor}},
-            {"nodes": {"power_factor_of_load": {"671": factor}}},
-        ):
+        of_load = {"nodes": {"power_factor_of_load": {"671": factor}}}
+        for section in ({"model": {"power_factor": factor}}, of_load):
             with pytest.raises(ConfigError, match="power factor of 0, or less than"):
                 small_config(Path(), **section)
     assert np.isfinite(tan_theta_of(-0.01))
@@ -186,12 +175,8 @@ def test_the_sun_of_two_systems_exchanged_is_another_request(tmp_path: Path) -> 
     config = parse_config(raw, base=tmp_path)
     rows = [f"0.{k},0.{9 - k}" for k in range(6)]
     asked = []
-    for header, lines in (
-        ("roof,shed", rows),
-        ("shed,roof", rows),
-        ("roof,shed", rows * 2),
-        ("shed,roof", rows),
-    ):
+    one, other = "roof,shed", "shed,roof"
+    for header, lines in ((one, rows), (other, rows), (one, rows * 2), (other, rows)):
         (tmp_path / "sun.csv").write_text("\n".join([header, *lines]))
         asked.append(plan(config).plan.request_sha256)
     assert len(set(asked)) == 3
@@ -206,11 +191,6 @@ FIRST = dt.date(2024, 3, 4)
 
 def nothing_spent(folder: Path) -> bool:
     return not (folder / "state" / "ledger.sqlite").exists()
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "out" / "manifest.json").read_text())
-    return found
 
 
 def state_of(folder: Path) -> PrivateState:
@@ -233,7 +213,7 @@ def test_loads_without_customers_are_released_in_the_parts_of_the_corpus(
     customers = [3 * (k % 2) for k in range(len(ieee13.loads))]
     days = sample.days_per_block(len(ieee13.loads)) + 4
     run_release(with_table(tmp_path, ieee13, customers, days=days), workers=1)
-    manifest = manifest_of(tmp_path)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["data"]["parts"] == 2
     assert verify_release(tmp_path / "out").intact
 

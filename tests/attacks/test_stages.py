@@ -193,9 +193,7 @@ def test_feeders_of_another_state_never_get_into_a_fleet(tmp_path: Path, at_url:
     killed_fleet(first)
     theirs = parts_at(place)
     assert theirs
-    with pytest.raises(
-        ConfigError, match=r"out.*/feeder=.* made with another private state than fleet.state"
-    ):
+    with pytest.raises(ConfigError, match=r"out.*/feeder=.* made with another private state than fleet"):
         run_fleet(other, engine=Here())
     assert spends(tmp_path / "state-2") == 0
     assert parts_at(place) == theirs
@@ -289,9 +287,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release that is refused when its place is looked at, or else later."""
     writer = CorpusWriter("memory://red-faults/shelf", LAYOUT, "red")  # type: ignore[arg-type]
     monkeypatch.setattr(run_module, "ready_writer", lambda _: writer)
-    nothing: Any = SimpleNamespace(
-        inputs=SimpleNamespace(state=SimpleNamespace(read_internal=lambda *_: None))
-    )
+    state = SimpleNamespace(read_internal=lambda *_: None)
+    nothing: Any = SimpleNamespace(inputs=SimpleNamespace(state=state))
     with pytest.raises((CorpusError, PrivacyError)), run_module.place_kept(nothing):
         raise PrivacyError("refused")
 

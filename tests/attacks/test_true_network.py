@@ -223,9 +223,8 @@ def test_capacities_of_a_twin_tell_no_more_of_the_true_network_than_the_twin() -
 
 def test_two_true_networks_with_one_twin_record_have_the_same_findings() -> None:
     one, other = two_lines(coded="3.0"), two_lines(coded="3.15")
-    record = draw_record(
-        parameters_of(Rebuilder(one, DESIGN.protected), DESIGN), DESIGN, StreamKey.from_insecure_seed(5)
-    )
+    parameters = parameters_of(Rebuilder(one, DESIGN.protected), DESIGN)
+    record = draw_record(parameters, DESIGN, StreamKey.from_insecure_seed(5))
     assert sum(key.quantity is Quantity.RESISTANCE for key in record.positions) == 2
     twins = [record.feeder(Rebuilder(true, DESIGN.protected)) for true in (one, other)]
     kind = HostingCapacity(per_day=True)

@@ -304,16 +304,8 @@ def test_the_same_noise_never_meets_two_choices_that_differ_in_the_middle_of_an_
     noise, and the difference was what that day contributes, without any noise.
     """
     rng = np.random.default_rng(1)
-    history = LoadHistory(
-        load_points=("p",),
-        days=tuple(date(2020, 1, 1) + timedelta(days=k) for k in range(DAYS)),
-        step_minutes=720,
-        load_kw=rng.uniform(0.1, 1.0, (1, DAYS, 2)),
-        load_kvar=None,
-        scale_kw=None,
-        node_of=(None,),
-        class_label=("home",),
-    )
+    days, kw = (tuple(date(2020, 1, 1) + timedelta(days=k) for k in range(DAYS)), (1, DAYS, 2))
+    history = LoadHistory(rng.uniform(0.1, 1.0, kw), None, ("p",), days, 720, (None,), ("home",), None)
     answers = []
     for holiday in (700, 702):
         options = FitOptions((0.01, 2.0), estimator=Plain(), days=days_off(holiday))  # type: ignore[arg-type]
@@ -343,10 +335,8 @@ def test_every_choice_moves_the_hash_and_its_container_does_not() -> None:
     plain = FitOptions((0.01, 2.0))
     hashes = {plain.sha256(BUDGET)}
     hashes |= {dataclasses.replace(plain, **choice).sha256(BUDGET) for choice in CHOICES}  # type: ignore[arg-type]
-    hashes |= {
-        plain.sha256(dataclasses.replace(BUDGET, **choice))
-        for choice in ({"epsilon": 2.0}, {"delta": 1e-6}, {"unit": PrivacyUnit.LOAD_POINT})
-    }
+    budgets = (Budget(2.0, 1e-5, BUDGET.unit), Budget(1.0, 1e-6, BUDGET.unit), Budget(1.0, 1e-5))
+    hashes |= {plain.sha256(budget) for budget in budgets}
     assert len(hashes) == 1 + len(CHOICES) + 3
     off = days_off(3)
     as_array, as_tuple = (
@@ -363,8 +353,5 @@ def test_bytes_tell_apart_what_is_written_alike() -> None:
     assert len({canonical_bytes(value) for value in alike}) == len(alike)
     assert canonical_bytes({"a": 1, "b": 2}) == canonical_bytes({"b": 2, "a": 1})
     assert canonical_bytes(np.arange(3000)) != canonical_bytes(np.arange(3000) * (np.arange(3000) != 1500))
-
-
-def test_a_choice_whose_content_cannot_be_told_is_refused() -> None:
     with pytest.raises(PrivacyError, match="cannot be hashed by its content"):
         canonical_bytes({"estimator": object()})

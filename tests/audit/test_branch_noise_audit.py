@@ -62,14 +62,10 @@ def score(noisy: NoisyFigures, first: complex, second: complex) -> np.ndarray:
 
 
 def audited(privacy: BranchPrivacy, first: complex, second: complex, *, lossless: bool = False) -> float:
-    drawn = [
-        score(
-            obfuscate(branches_of(each, lossless=lossless), privacy, StreamKey.from_insecure_seed(seed)),
-            first,
-            second,
-        )
-        for seed, each in enumerate((first, second))
-    ]
+    drawn = []
+    for seed, each in enumerate((first, second)):
+        noisy = obfuscate(branches_of(each, lossless=lossless), privacy, StreamKey.from_insecure_seed(seed))
+        drawn.append(score(noisy, first, second))
     return epsilon_lower_bound(drawn[1], drawn[0], 0.0)
 
 
@@ -108,23 +104,14 @@ def audited_lengths(epsilon: float, runs: int = 2500) -> float:
     privacy = LengthPrivacy(epsilon)
     lengths = (privacy.shortest_km / (1.0 - privacy.change), privacy.shortest_km)
     edges = 1.0 / lengths[0], 1.0 / lengths[1]
-    key = StreamKey.from_insecure_seed(7)
-    drawn = []
-    for length in lengths:
-        of_length = key.bind("length", repr(length))
-        drawn.append(
-            np.array(
-                [
-                    length_score(
-                        obfuscate_lengths(np.array([length]), privacy, of_length.bind("run", str(run))),
-                        *edges,
-                        privacy.alpha,
-                    )
-                    for run in range(runs)
-                ]
-            )
-        )
-    return epsilon_lower_bound(drawn[1], drawn[0], 0.0)
+
+    def drawn(length: float) -> np.ndarray:
+        key = StreamKey.from_insecure_seed(7).bind("length", repr(length))
+        keys = (key.bind("run", str(run)) for run in range(runs))
+        noisy = (obfuscate_lengths(np.array([length]), privacy, each) for each in keys)
+        return np.array([length_score(each, *edges, privacy.alpha) for each in noisy])
+
+    return epsilon_lower_bound(drawn(lengths[1]), drawn(lengths[0]), 0.0)
 
 
 @pytest.mark.slow

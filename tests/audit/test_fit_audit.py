@@ -41,16 +41,8 @@ def history(last_kw: float) -> LoadHistory:
     """Four load points of six 4-hour steps; the last one is the victim."""
     load = np.full((4, 1, 6), 1.0)
     load[3] = last_kw
-    return LoadHistory(
-        load_kw=load,
-        load_kvar=None,
-        load_points=("a", "b", "c", "d"),
-        days=(dt.date(2024, 1, 1),),
-        step_minutes=240,
-        node_of=(None,) * 4,
-        class_label=(None,) * 4,
-        scale_kw=None,
-    )
+    none, day = (None,) * 4, dt.date(2024, 1, 1)
+    return LoadHistory(load, None, ("a", "b", "c", "d"), (day,), 240, none, none, None)
 
 
 def released_level(model: LoadModel) -> float:

@@ -8,7 +8,6 @@ N(0, 1) from N(√(2ρ), 1), so error rates give a lower bound on that distance,
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,11 +20,9 @@ from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, history_facts
 from dp_powerflow.model.history import estimate as calibrate
 from dp_powerflow.model.history.estimate import History
-from dp_powerflow.model.history.law import HistoryLaw, Individuals
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Blocks, Query, QuerySession, Session, quantise
-from dp_powerflow.privacy.random import Stream
 from dp_powerflow.units import IntArray
 from support.auditing import CONFIDENCE
 from support.histories import BOUNDS, adversaries, customers, history_of
@@ -112,11 +109,7 @@ def epsilon_found(runs: int) -> tuple[float, float]:
 def few_customers_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Post-processing by a public key, made cheap: it is no part of what is audited."""
     honest = calibrate.some_customers
-
-    def few(law: HistoryLaw, count: int = 16) -> Individuals:
-        return honest(law, 16)
-
-    monkeypatch.setattr(calibrate, "some_customers", few)
+    monkeypatch.setattr(calibrate, "some_customers", lambda law, count=16: honest(law, 16))
 
 
 @pytest.mark.slow
@@ -130,10 +123,8 @@ def test_whole_fits_of_histories_leak_less_than_they_claim() -> None:
 @pytest.mark.slow
 def test_half_of_the_noise_of_a_history_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = queries.add_noise
-
-    def half(total: IntArray, sigma: int, stream: Stream) -> IntArray:
-        return honest(total, math.ceil(sigma / 2), stream)
-
-    monkeypatch.setattr(queries, "add_noise", half)
+    monkeypatch.setattr(
+        queries, "add_noise", lambda total, sigma, stream: honest(total, -(-sigma // 2), stream)
+    )
     found, claimed = epsilon_found(RUNS)
     assert found > claimed

@@ -25,20 +25,14 @@ FINISHED = ("true_release", "twin_release", "operated_release", "history_release
 def test_readers_do_without_compiling(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """In a process where nothing is compiled and compiling raises."""
     releases = [request.getfixturevalue(name).folder for name in FINISHED]
-    nothing = {"NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "support.reading", *map(str, releases)],
-        env={**os.environ, **nothing},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-W", "error", "-m", "support.reading", *map(str, releases)]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr == ""
     found = json.loads(done.stdout)
     for folder in releases:
-        here = json.loads(json.dumps(everything(folder)))
-        assert found[str(folder)] == here
+        assert found[str(folder)] == json.loads(json.dumps(everything(folder)))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -87,10 +81,10 @@ def test_where_nothing_can_be_written_consumers_work_and_get_one_notice(
     twin_release: Released, tmp_path: Path
 ) -> None:
     release = twin_release.path
-    verified, figures, page, export, mistake = run(release, tmp_path)
-    assert [verified[0], figures[0], page[0], export[0], mistake[0]] == [0, 0, 0, 0, 2]
-    assert "verdict: demonstration" in verified[1]
-    assert figures[1] == dpf.quality(dpf.open_corpus(release)).to_json()
+    codes, (verified, figures, *_) = zip(*run(release, tmp_path), strict=True)
+    assert codes == (0, 0, 0, 0, 2)
+    assert "verdict: demonstration" in verified
+    assert figures == dpf.quality(dpf.open_corpus(release)).to_json()
     assert (tmp_path / "page.html").read_bytes() == (release / "quality.html").read_bytes()
     assert (tmp_path / "graphs" / "graphkit.yaml").exists()
 
@@ -106,9 +100,8 @@ def test_another_user_verifies_with_an_install_of_somebody_else(twin_release: Re
         for path in (own, *own.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
         try:
-            subprocess.run(
-                [sys.executable, "-c", "import numba"], check=True, capture_output=True, cwd=own, **user
-            )
+            imported = [sys.executable, "-c", "import numba"]
+            subprocess.run(imported, check=True, capture_output=True, cwd=own, **user)
         except (OSError, subprocess.CalledProcessError):
             pytest.skip("another user cannot run this Python, which lies in root's home")
         found = run(copy, own, **user)

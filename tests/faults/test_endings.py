@@ -23,13 +23,7 @@ from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow._parallel.processes import Failure, Sealed
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.cli import app
-from dp_powerflow.errors import (
-    ConfigError,
-    CorpusError,
-    FeederError,
-    PrivacyError,
-    PrivateStateError,
-)
+from dp_powerflow.errors import ConfigError, CorpusError, FeederError, PrivacyError, PrivateStateError
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import meters_of
@@ -61,33 +55,27 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str,
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "code", "said"),
-    [("before", 143, NOTHING), ("charged", 130, SPENT), ("parts", 129, SPENT), ("twice", 130, SPENT)],
-)
-def test_an_interrupted_release_ends_in_one_true_sentence(
-    interrupted: dict[str, dict[str, Any]], case: str, code: int, said: str
-) -> None:
-    found = interrupted[case]
-    assert found["code"] == code, found["text"]
-    assert "Traceback" not in found["text"]
-    *stages, last = found["text"].splitlines()
-    assert last == said
-    assert not any("interrupted" in line for line in stages)
-    assert (found["spends"] > 0) == (said == SPENT)
+ENDINGS = {"before": (143, NOTHING), "charged": (130, SPENT), "parts": (129, SPENT), "twice": (130, SPENT)}
 
 
 @pytest.mark.slow
-def test_an_interrupted_release_keeps_parts_and_nothing_else_and_resumes_to_the_same_bits(
+def test_an_interrupted_release_ends_in_one_true_sentence_and_resumes_to_the_same_bits(
     interrupted: dict[str, dict[str, Any]],
 ) -> None:
+    """It keeps parts and nothing else; the customers and the network are charged once."""
+    for case, (code, said) in ENDINGS.items():
+        found = interrupted[case]
+        assert found["code"] == code, found["text"]
+        assert "Traceback" not in found["text"]
+        *stages, last = found["text"].splitlines()
+        assert last == said
+        assert not any("interrupted" in line for line in stages)
+        assert (found["spends"] > 0) == (said == SPENT)
+        assert found["resumed"]
+        assert found["charges"] == 2
     assert interrupted["parts"]["parts"] > 0
     assert not interrupted["before"]["partial"]
     assert not interrupted["charged"]["partial"]
-    for found in interrupted.values():
-        assert found["resumed"]
-        assert found["charges"] == 2  # the customers and the network, once
 
 
 PROGRAM = """
@@ -133,12 +121,9 @@ def test_a_signal_that_is_ignored_stays_so_as_with_nohup() -> None:
 
 def test_a_signal_while_the_command_is_imported_ends_it_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os\nos.kill(os.getpid(), 15)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "dp_powerflow", "verify", "x"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    command = [sys.executable, "-m", "dp_powerflow", "verify", "x"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "interrupted\n")
 
 
@@ -273,8 +258,7 @@ def test_a_kill_while_the_key_is_made_leaves_at_most_one_known_file(tmp_path: Pa
 def test_a_key_that_is_being_made_elsewhere_is_left_alone(tmp_path: Path) -> None:
     """Whoever comes meanwhile waits for the lock and then finds the key."""
     fcntl = pytest.importorskip("fcntl")
-    path = tmp_path / "secret.key"
-    new = tmp_path / "secret.key.new"
+    path, new = tmp_path / "secret.key", tmp_path / "secret.key.new"
     handle = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
     _files.remove_new(path)
@@ -314,6 +298,8 @@ def test_the_next_start_removes_what_killed_processes_left_anywhere_in_the_state
 
 
 def test_what_a_process_writes_now_is_not_removed(tmp_path: Path) -> None:
+    """Nor a journal, with which SQLite undoes what a killed process began."""
+    assert not is_temporary("ledger.sqlite-journal")
     path = tmp_path / "report"
     with whole_file(path) as file:
         file.write(b"half")
@@ -343,11 +329,6 @@ def test_a_writer_whose_file_was_taken_for_a_leftover_begins_again(
     assert os.listdir(tmp_path) == ["report"]
 
 
-def test_journals_of_the_ledger_are_no_temporary_files() -> None:
-    """SQLite undoes with them what a killed process began."""
-    assert not is_temporary("ledger.sqlite-journal")
-
-
 def test_a_probe_for_workers_that_was_left_beside_the_output_is_removed_by_the_next(tmp_path: Path) -> None:
     output = tmp_path / "out"
     killed(lambda: None, lambda: _probed(output, lambda: os.kill(os.getpid(), signal.SIGKILL)))
@@ -371,11 +352,8 @@ def test_init_removes_what_a_killed_one_left_of_its_own_file_and_nothing_else(
     for name in ("mine.toml.tmp-0123456789abcdef", "mine.toml.tmp-notes", "other.toml.tmp-0123456789abcdef"):
         (tmp_path / name).write_text("half")
     assert CliRunner().invoke(app, ["init", "mine.toml"]).exit_code == 0
-    assert sorted(os.listdir(tmp_path)) == [
-        "mine.toml",
-        "mine.toml.tmp-notes",
-        "other.toml.tmp-0123456789abcdef",
-    ]
+    kept = ["mine.toml", "mine.toml.tmp-notes", "other.toml.tmp-0123456789abcdef"]
+    assert sorted(os.listdir(tmp_path)) == kept
 
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
@@ -425,14 +403,8 @@ def test_a_refused_feeder_of_a_fleet_speaks_for_itself_alone() -> None:
     assert "nothing was spent" not in of_one_feeder(refused, paid=True)
 
 
-FAILURES = (
-    FeederError("x"),
-    CorpusError("x"),
-    PrivacyError("x"),
-    MemoryError(),
-    OSError(5),
-    KeyboardInterrupt(),
-)
+REFUSALS = (FeederError("x"), CorpusError("x"), PrivacyError("x"))
+FAILURES = (*REFUSALS, MemoryError(), OSError(5), KeyboardInterrupt())
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ of all processes, and temporary files. What was printed, logged and released is 
 from __future__ import annotations
 
 import base64
+import itertools
 import logging
 import re
 import tempfile
@@ -67,13 +68,8 @@ class Seen:
 
     def leaks(self, secrets: dict[str, bytes]) -> set[tuple[str, str]]:
         """Which secret is at which place."""
-        return {
-            (place, name)
-            for place, contents in self.texts.items()
-            for content in contents
-            for name, secret in secrets.items()
-            if secret in content
-        }
+        found = itertools.product(self.texts.items(), secrets.items())
+        return {(at, name) for (at, texts), (name, secret) in found if any(secret in text for text in texts)}
 
 
 class _Kept(logging.Handler):
@@ -91,12 +87,8 @@ class _Kept(logging.Handler):
 def logged() -> Iterator[list[str]]:
     """What all loggers say, whatever their levels; numba alone tells of code only, a line per operation."""
     kept = _Kept()
-    named = [
-        logging.getLogger(name)
-        for name in list(logging.root.manager.loggerDict)
-        if not name.startswith("numba")
-    ]
-    before = [(logger, logger.level) for logger in (logging.root, *named)]
+    names = [name for name in logging.root.manager.loggerDict if not name.startswith("numba")]
+    before = [(logger, logger.level) for logger in (logging.root, *map(logging.getLogger, names))]
     for logger, _ in before:
         logger.setLevel(logging.DEBUG)
         logger.addHandler(kept)
@@ -153,10 +145,7 @@ def key_in_words(state: Path) -> dict[str, bytes]:
     }
 
 
-READING = {
-    "reading": f"{PLANTED:.9g}".encode(),
-    "reading in bytes": np.float64(PLANTED).tobytes(),
-}
+READING = {"reading": f"{PLANTED:.9g}".encode(), "reading in bytes": np.float64(PLANTED).tobytes()}
 
 
 @pytest.mark.slow
@@ -181,15 +170,10 @@ def test_a_fleet_keeps_its_secrets(
     assert len(seen.processes) > 2
     seen.folder("released", tmp_path / "out")
     seen.add("printed", "".join(capfd.readouterr()).encode())
-    secrets = (
-        key_in_words(tmp_path / "state") | READING | {"service": SERVICE.encode(), "line": LINE.encode()}
-    )
-    assert not seen.leaks(secrets)
-    at = {
-        place
-        for place, _ in seen.leaks({"feeder": KEYS[0].encode(), "folder": str(tmp_path / "state").encode()})
-    }
-    assert not at & {"cmdline", "environ"}
+    names = {"service": SERVICE.encode(), "line": LINE.encode()}
+    assert not seen.leaks(key_in_words(tmp_path / "state") | READING | names)
+    places = seen.leaks({"feeder": KEYS[0].encode(), "folder": str(tmp_path / "state").encode()})
+    assert not {place for place, _ in places} & {"cmdline", "environ"}
 
 
 def with_planted_meters(folder: Path) -> dict[str, object]:

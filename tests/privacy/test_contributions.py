@@ -98,19 +98,10 @@ def test_rounding_up_would_break_the_ball_and_is_undone_in_integers() -> None:
     assert max(norms) > 0.999 * GRID_RADIUS**2
 
 
-def test_values_that_are_not_finite_count_as_nothing() -> None:
-    values = np.array([[np.nan, 1.0], [np.inf, 1.0], [1e308, 1e308], [0.5, 0.0]])
-    grid = quantise(values, query(Region.BALL, 2))
-    assert not grid[:2].any()
-    assert grid[3, 0] == GRID_RADIUS // 2
-
-
-def test_small_contributions_are_kept_to_the_grid() -> None:
-    values = np.array([[0.25, -0.125]])
-    assert quantise(values, query(Region.BALL, 2)).tolist() == [[GRID_RADIUS // 4, -GRID_RADIUS // 8]]
-
-
-def test_negative_entries_of_an_orthant_query_are_cut() -> None:
+def test_a_contribution_is_kept_to_the_grid_cut_to_its_region_and_nothing_if_it_is_not_finite() -> None:
+    values = np.array([[np.nan, 1.0], [np.inf, 1.0], [1e308, 1e308], [0.5, 0.0], [0.25, -0.125]])
+    units = [[0, 0]] * 3 + [[GRID_RADIUS // 2, 0], [GRID_RADIUS // 4, -GRID_RADIUS // 8]]
+    assert quantise(values, query(Region.BALL, 2)).tolist() == units
     assert quantise(np.array([[-0.5, 0.5]]), query(Region.ORTHANT, 2)).min() == 0
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,9 +68,8 @@ def test_two_halves_fit_and_nothing_more(ledger: Ledger, dataset: str, cap: Cap,
     ledgers.spend(ledger, account, "r2", REQUEST, half)
     balance = ledgers.remaining(ledger, account)
     assert set(balance.left.values()) == {0.0}
-    assert balance.spent == pytest.approx(
-        {name: float(most) for name, most in cap.limits().items()}, rel=1e-12
-    )
+    most = {name: float(limit) for name, limit in cap.limits().items()}
+    assert balance.spent == pytest.approx(most, rel=1e-12)
     assert balance.available.epsilon == 0
     assert not ledgers.preview(ledger, dataset, cap, half).affordable
     with pytest.raises(PrivacyError, match="nothing was spent"):
@@ -99,14 +99,10 @@ def test_a_release_id_is_good_for_one_request_one_cost_and_one_data_set(
     ledgers.spend(ledger, account, "r1", REQUEST, half)
     figure = next(name for name in ("rho", "epsilon", "mu") if hasattr(half, name))
     cheaper = dataclasses.replace(half, **{figure: getattr(half, figure) / 2})
-    corrected = ledgers.account(
-        ledger, state.identity("x", [b"data, corrected"]), cap, continues=account.name
-    )
-    for where, request, cost in [
-        (account, OTHER_REQUEST, half),
-        (account, REQUEST, cheaper),
-        (corrected, REQUEST, half),
-    ]:
+    later = state.identity("x", [b"data, corrected"])
+    corrected = ledgers.account(ledger, later, cap, continues=account.name)
+    others = ((account, OTHER_REQUEST, half), (account, REQUEST, cheaper), (corrected, REQUEST, half))
+    for where, request, cost in others:
         with pytest.raises(PrivacyError, match="already charged"):
             ledgers.spend(ledger, where, "r1", request, cost)
     assert len(ledger.spends()) == 1
@@ -126,10 +122,9 @@ def test_a_full_account_takes_nothing_beyond_rounding(ledger: Ledger, dataset: s
 def test_either_figure_of_a_network_cap_can_run_out(ledger: Ledger, dataset: str) -> None:
     account = ledgers.account(ledger, dataset, InstanceCap(10.0, 1e-5, LINE))
     ledgers.spend(ledger, account, "r1", REQUEST, InstanceCost(1.0, 9e-6, LINE))
-    with pytest.raises(PrivacyError, match="nothing was spent"):
-        ledgers.spend(ledger, account, "r2", REQUEST, InstanceCost(1.0, 2e-6, LINE))
-    with pytest.raises(PrivacyError, match="nothing was spent"):
-        ledgers.spend(ledger, account, "r3", REQUEST, InstanceCost(9.5, 0.0, LINE))
+    for figures in ((1.0, 2e-6), (9.5, 0.0)):
+        with pytest.raises(PrivacyError, match="nothing was spent"):
+            ledgers.spend(ledger, account, "r2", REQUEST, InstanceCost(*figures, LINE))
     ledgers.spend(ledger, account, "r4", REQUEST, InstanceCost(9.0, 1e-6, LINE))
     promise = ledgers.remaining(ledger, account).promise
     assert (promise.epsilon, promise.delta) == pytest.approx((10.0, 1e-5))
@@ -142,29 +137,24 @@ def test_another_cap_for_the_same_data_is_refused_until_it_is_changed_with_a_rea
     old, new = LoadsCap(1.0, 1e-5), LoadsCap(2.0, 1e-5)
     account = ledgers.account(ledger, dataset, old)
     ledgers.spend(ledger, account, "r1", REQUEST, LoadsCost.reserve(Budget(1.0)))
-    with pytest.raises(
-        PrivacyError, match=r"epsilon 1\.0 at delta 1e-05 per load-point, not of epsilon 2\.0"
-    ):
+    with pytest.raises(PrivacyError, match=r"epsilon 1\.0 at delta 1e-05 per load-point, not of epsilon 2"):
         ledgers.account(ledger, dataset, new)
-    with pytest.raises(PrivacyError, match="reason"):
-        ledger.change_cap(account.name, new, "  ")
-    with pytest.raises(PrivacyError, match="another unit"):
-        ledger.change_cap(account.name, LoadsCap(2.0, 1e-5, PrivacyUnit.LOAD_POINT_DAY), "why not")
-    with pytest.raises(PrivacyError, match="no account"):
-        ledger.change_cap(account.name, InstanceCap(2.0, 0.0, LINE), "why not")
+    per_day = LoadsCap(2.0, 1e-5, PrivacyUnit.LOAD_POINT_DAY)
+    for cap, reason, match in (
+        *((new, "  ", "reason"), (per_day, "why not", "another unit")),
+        (InstanceCap(2.0, 0.0, LINE), "why not", "no account"),
+    ):
+        with pytest.raises(PrivacyError, match=match):
+            ledger.change_cap(account.name, cap, reason)
     ledger.change_cap(account.name, new, "board decision 12")
-    with pytest.raises(PrivacyError, match="change it with a reason"):
-        ledgers.spend(
-            ledger, account, "r2", REQUEST, LoadsCost.reserve(Budget(1.0))
-        )  # opened under the old cap
+    with pytest.raises(PrivacyError, match="change it with a reason"):  # opened under the old cap
+        ledgers.spend(ledger, account, "r2", REQUEST, LoadsCost.reserve(Budget(1.0)))
     account = ledgers.account(ledger, dataset, new)
     ledgers.spend(ledger, account, "r2", REQUEST, LoadsCost.reserve(Budget(1.0)))
     (summary,) = ledger.summary().accounts
     assert summary.cap == new
-    assert [(change.what, change.reason) for change in summary.changes] == [
-        ("opened", ""),
-        ("cap changed", "board decision 12"),
-    ]
+    changes = [(change.what, change.reason) for change in summary.changes]
+    assert changes == [("opened", ""), ("cap changed", "board decision 12")]
     assert len(summary.spends) == 2
 
 
@@ -182,16 +172,12 @@ def test_a_new_version_of_the_data_does_not_start_with_a_full_budget(
     with pytest.raises(PrivacyError, match="say one of them"):
         ledgers.account(ledger, longer, cap, continues="loads-1", unrelated=Unrelated.to(["loads-1"], "x"))
     continued = ledgers.account(ledger, longer, cap, continues="loads-1")
-    assert (
-        ledgers.account(ledger, longer, cap)
-        == ledgers.account(ledger, longer, cap, continues="loads-1")
-        == continued
-    )
+    for said in ({}, {"continues": "loads-1"}):
+        assert ledgers.account(ledger, longer, cap, **said) == continued
     with pytest.raises(PrivacyError, match="nothing was spent"):
         ledgers.spend(ledger, continued, "r2", REQUEST, LoadsCost.of([query("mean", 20)]))
-    elsewhere = ledgers.account(
-        ledger, state.identity("x", [b"other town"]), cap, unrelated=Unrelated.to(["loads-1"], "another town")
-    )
+    town = Unrelated.to(["loads-1"], "another town")
+    elsewhere = ledgers.account(ledger, state.identity("x", [b"other town"]), cap, unrelated=town)
     assert elsewhere.name == "loads-2"
     with pytest.raises(PrivacyError, match="belong to account loads-2"):
         ledgers.account(ledger, elsewhere.dataset, cap, continues="loads-1")
@@ -242,9 +228,8 @@ def test_accounts_of_one_fleet_need_no_names_and_all_others_do(state: PrivateSta
     for reason in (typed, south):
         with pytest.raises(PrivacyError, match=r'accounts = \["network-twin-1 to network-twin-3"\], reason'):
             ledgers.account(ledger, datasets[3], cap, unrelated=reason)
-    ledgers.account(
-        ledger, datasets[3], cap, unrelated=Unrelated.to(["network-twin-1 to network-twin-3"], "a mine")
-    )
+    named = Unrelated.to(["network-twin-1 to network-twin-3"], "a mine")
+    ledgers.account(ledger, datasets[3], cap, unrelated=named)
     with pytest.raises(PrivacyError, match="has network-twin-4 of the same kind"):
         ledgers.account(ledger, datasets[4], cap, unrelated=north)
     fleets = [account.fleet for account in ledger.summary().accounts]
@@ -300,32 +285,22 @@ def test_a_request_must_be_a_hash(ledger: Ledger, dataset: str, request_sha256: 
         ledgers.spend(ledger, account, "../r1", REQUEST, InstanceCost(0.1, 0.0, LINE))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LoadsCap(0.0, 1e-5),
-        lambda: LoadsCap(math.inf, 1e-5),
-        lambda: LoadsCap(1.0, 0.0),
-        lambda: InstanceCap(math.nan, 0.0, LINE),
-        lambda: InstanceCap(0.0, 0.0, LINE),
-        lambda: InstanceCap(1.0, 1.0, LINE),
-        lambda: InstanceCap(1.0, -1e-9, LINE),
-        lambda: InstanceCap(1.0, 0.0, Neighbours(" ")),
-        lambda: TwinCap(0.0, 1e-5, LINE),
-        lambda: TwinCap(1.0, 1.0, LINE),
-        lambda: TwinCap(1.0, 1e-5, Neighbours("")),
-        lambda: InstanceCost(-0.1, 0.0, LINE),
-        lambda: InstanceCost(0.1, math.nan, LINE),
-        lambda: GdpCost(-0.1, LINE),
-        lambda: GdpCost(math.inf, LINE),
-        lambda: LoadsCost(-0.1, PrivacyUnit.LOAD_POINT),
-        lambda: LoadsCost(math.nan, PrivacyUnit.LOAD_POINT),
-        lambda: LoadsCost(1e-6, PrivacyUnit.LOAD_POINT, (query("mean", 20),)),
-        lambda: LoadsCost(1.0, PrivacyUnit.LOAD_POINT_DAY, (query("mean", 20),)),
-        lambda: LoadsCost.of([]),
-        lambda: LoadsCost.of([query("a", 9), query("b", 9, unit="load-point-day")]),
-    ],
-)
-def test_a_cap_or_cost_out_of_range_is_refused(make: object) -> None:
+POINT, DAY = PrivacyUnit.LOAD_POINT, PrivacyUnit.LOAD_POINT_DAY
+OUT_OF_RANGE: list[tuple[Any, ...]] = [
+    *((LoadsCap, *figures) for figures in ((0.0, 1e-5), (math.inf, 1e-5), (1.0, 0.0))),
+    *((kind, *figures, LINE) for kind in (InstanceCap, TwinCap) for figures in ((0.0, 1e-5), (1.0, 1.0))),
+    *((InstanceCap, *figures, LINE) for figures in ((math.nan, 0.0), (1.0, -1e-9))),
+    *((InstanceCost, -0.1, 0.0, LINE), (InstanceCost, 0.1, math.nan, LINE)),
+    *((GdpCost, -0.1, LINE), (GdpCost, math.inf, LINE), (PureCost, -0.1, LINE)),
+    *((LoadsCost, -0.1, POINT), (LoadsCost, math.nan, POINT)),
+    *((LoadsCost, rho, unit, (query("mean", 20),)) for rho, unit in ((1e-6, POINT), (1.0, DAY))),
+    *((LoadsCost.of, []), (LoadsCost.of, [query("a", 9), query("b", 9, unit="load-point-day")])),
+    *((Neighbours, words) for words in ("", " ")),
+]
+
+
+@pytest.mark.parametrize("asked", OUT_OF_RANGE, ids=str)
+def test_a_cap_or_cost_out_of_range_is_refused(asked: tuple[Any, ...]) -> None:
+    make, *figures = asked
     with pytest.raises(PrivacyError):
-        make()  # type: ignore[operator]
+        make(*figures)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -55,15 +56,11 @@ def customers(state: PrivateState) -> Charge:
 
 
 def without_times(summary: LedgerSummary) -> LedgerSummary:
-    accounts = (
-        replace(
-            account,
-            spends=tuple(replace(spend, at="", entry=0) for spend in account.spends),
-            changes=tuple(replace(change, at="", entry=0) for change in account.changes),
-        )
-        for account in summary.accounts
-    )
-    return replace(summary, created="", accounts=tuple(accounts))
+    def timeless(records: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(replace(record, at="", entry=0) for record in records)
+
+    every = (replace(a, spends=timeless(a.spends), changes=timeless(a.changes)) for a in summary.accounts)
+    return replace(summary, created="", accounts=tuple(every))
 
 
 def test_a_batch_says_what_its_charges_say_one_by_one(state: PrivateState, tmp_path: Path) -> None:
@@ -224,12 +221,8 @@ def test_readers_never_see_half_of_a_release(tmp_path: Path) -> None:
     state = PrivateState.open(tmp_path / "state")
     ledger = Ledger.open(state)
     first = ledgers.account(ledger, state.identity("network", [b"1"]), MANY)
-    second = ledgers.account(
-        ledger,
-        state.identity("network", [b"2"]),
-        MANY,
-        unrelated=Unrelated.to(["network-instance-1"], "test"),
-    )
+    other = Unrelated.to(["network-instance-1"], "test")
+    second = ledgers.account(ledger, state.identity("network", [b"2"]), MANY, unrelated=other)
     child = os.fork()
     if child == 0:
         code = 1

@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import sqlite3
-import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,11 +19,14 @@ from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from support import ledgers
+from support.faults.looking import in_child
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
 CAP = InstanceCap(10.0, 1e-5, LINE)
 COST = InstanceCost(1.0, 1e-7, LINE)
 REQUEST = "c" * 64
+NOBODY = 65534
+COPY = "INSERT INTO entry SELECT {}, at, event, account, 'r5', request_sha256, body, mac"
 COLUMNS = ("seq", "at", "event", "account", "release_id", "request_sha256", "body", "mac")
 
 
@@ -106,15 +109,9 @@ def test_an_entry_from_another_course_of_events_is_noticed(tmp_path: Path, state
         ("UPDATE entry SET release_id = 'r9' WHERE seq = 4", "lacks entries it had before"),
         ("DELETE FROM entry WHERE seq = 4", "lacks entries it had before"),
         ("DELETE FROM entry", "lacks entries it had before"),
-        (
-            "INSERT INTO entry SELECT 5, at, event, account, 'r5', request_sha256, body, mac FROM entry "
-            "WHERE seq = 4",
-            "changed by hand at or before entry 5",
-        ),
-        (
-            "INSERT INTO entry SELECT 6, at, event, account, 'r5', request_sha256, body, mac FROM entry "
-            "WHERE seq = 4",
-            "changed by hand at or before entry 5",
+        *(
+            (f"{COPY.format(k)} FROM entry WHERE seq = 4", "changed by hand at or before entry 5")
+            for k in (5, 6)
         ),
     ],
 )
@@ -128,13 +125,6 @@ def test_an_open_ledger_notices_edits_of_its_end(state: PrivateState, edit: str,
     assert_refused(state, "changed by hand|lacks entries|another key")
 
 
-def test_a_ledger_that_was_never_there_is_not_made_for_looking(tmp_path: Path) -> None:
-    state = PrivateState.open(tmp_path / "new")
-    with pytest.raises(PrivacyError, match="cannot be found"):
-        Ledger.open(state, create=False)
-    assert not state.ledger_path.exists()
-
-
 def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> None:
     old = state.anchor_path.read_bytes()
     ledgers.spend(Ledger.open(state), account_of(state), "r3", REQUEST, COST)
@@ -142,9 +132,8 @@ def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> 
     state.anchor_path.write_bytes(old)  # as if killed between the commit and the anchor
     assert len(Ledger.open(state).spends()) == 4
     assert state.anchor_path.read_bytes() == old, "looking at it changes nothing"
-    ledgers.spend(
-        Ledger.open(state), account_of(state), "r3", REQUEST, COST
-    )  # resumed: nothing more is charged
+    # Resumed: nothing more is charged.
+    ledgers.spend(Ledger.open(state), account_of(state), "r3", REQUEST, COST)
     assert state.anchor_path.read_bytes() == new
     ledgers.spend(Ledger.open(state), account_of(state), "r4", REQUEST, COST)
     assert int(state.anchor_path.read_text().split()[1]) == int(new.split()[1]) + 1
@@ -251,8 +240,13 @@ def test_a_damaged_ledger_is_refused(
     assert_refused(state, match)
 
 
-def test_a_ledger_of_another_key_is_refused(tmp_path: Path, state: PrivateState) -> None:
+def test_a_ledger_of_another_key_and_one_that_was_never_there_are_refused(
+    tmp_path: Path, state: PrivateState
+) -> None:
     other = PrivateState.open(tmp_path / "other")
+    with pytest.raises(PrivacyError, match="cannot be found"):
+        Ledger.open(other, create=False)
+    assert not other.ledger_path.exists()
     Ledger.open(other)
     other.ledger_path.write_bytes(state.ledger_path.read_bytes())
     other.anchor_path.write_bytes(state.anchor_path.read_bytes())
@@ -281,9 +275,8 @@ def test_flipped_bytes_never_make_a_spend_disappear(state: PrivateState) -> None
     refused = 0
     for _ in range(300):
         position = chooser.randrange(len(good))
-        state.ledger_path.write_bytes(
-            good[:position] + bytes([good[position] ^ chooser.randrange(1, 256)]) + good[position + 1 :]
-        )
+        flipped = bytes([good[position] ^ chooser.randrange(1, 256)])
+        state.ledger_path.write_bytes(good[:position] + flipped + good[position + 1 :])
         try:
             assert Ledger.open(state).summary() == said
         except PrivacyError:
@@ -303,52 +296,24 @@ def test_a_locked_ledger_is_reported_after_a_while(
     assert len(ledger.spends()) == 3
 
 
-def in_child(prepare: Callable[[], None], state: PrivateState) -> list[str]:
-    """What looking at the ledger and then spending "r9" says in a forked process, after `prepare`."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            prepare()
-            try:
-                ledger = Ledger.open(PrivateState.open(state.root))
-                os.write(writer, f"{len(ledger.spends())} spends\n".encode())
-                ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
-                os.write(writer, b"spent\n")
-            except PrivacyError as error:
-                os.write(writer, f"{error}\n".encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        lines = said.read().splitlines()
-    os.waitpid(child, 0)
-    return lines
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to hand the directory to a user without privileges")
-def test_a_read_only_directory_can_be_looked_at_and_spends_nothing(state: PrivateState) -> None:
-    nobody = 65534
-    for path in [state.root, *state.root.iterdir()]:
-        os.chown(path, nobody, nobody)
-        path.chmod(0o500 if path.is_dir() else 0o400)
-
-    def drop_privileges() -> None:
+def test_a_read_only_directory_can_be_looked_at_and_spends_nothing(
+    state: PrivateState, tmp_path: Path
+) -> None:
+    def look(root: Path) -> None:
         os.setgroups([])
-        os.setgid(nobody)
-        os.setuid(nobody)
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        ledger = Ledger.open(PrivateState.open(root))
+        os.write(1, f"{len(ledger.spends())}\n".encode())
+        ledgers.spend(ledger, account_of(state), "r9", REQUEST, COST)
 
-    # TMPDIR of pytest is 0700 and owned by root: let others pass through while the test runs.
-    opened = [parent for parent in state.root.parents if not parent.stat().st_mode & stat.S_IXOTH]
-    modes = {parent: stat.S_IMODE(parent.stat().st_mode) for parent in opened}
-    for parent, bits in modes.items():
-        parent.chmod(bits | stat.S_IXOTH)
-    try:
-        lines = in_child(drop_privileges, state)
-    finally:
-        for parent, bits in modes.items():
-            parent.chmod(bits)
-    assert lines[0] == "3 spends"
-    assert lines[1].endswith(
-        "cannot be written; make the private state directory writable; nothing was spent"
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(shutil.copytree(state.root, Path(folder) / "state"))
+        for path in (Path(folder), root, *root.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+            path.chmod(0o500 if path.is_dir() else 0o400)
+        said = in_child(lambda: look(root), tmp_path / "log").text.splitlines()
+    assert said[0] == "3"
+    remedy = "make the private state directory writable; nothing was spent"
+    assert said[-1].endswith(f"cannot be written; {remedy}")

@@ -44,18 +44,10 @@ def test_names_are_in_the_order_of_their_numbers() -> None:
 
 UNUSABLE: list[object] = [
     *("another town", 3, ["loads-1"], {}, {"accounts": ["loads-1"]}, {"reason": "another town"}),
-    *(
-        table(),
-        table(1),
-        {"accounts": "loads-1", "reason": "another town"},
-        {**table("loads-1"), "fleet": "n"},
-    ),
+    *(table(), table(1), {**table(), "accounts": "loads-1"}, {**table("loads-1"), "fleet": "n"}),
     *(table("loads-1", reason=reason) for reason in ("", "  ", 1)),
     *(table(name) for name in ("loads", "all", "a new version of loads-1", "loads-1, loads-2")),
-    *(
-        table(f"loads-{row}")
-        for row in ("1 to network-gdp-2", "3 to loads-1", "1 to loads-99999999", "1 to ")
-    ),
+    *(table(f"loads-{k}") for k in ("1 to network-gdp-2", "3 to loads-1", "1 to loads-99999999", "1 to ")),
 ]
 
 

@@ -35,7 +35,7 @@ import numpy as np
 from dp_powerflow._bits.linear import norms
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost, total_rho
-from dp_powerflow.privacy.random import MAX_SIGMA, StreamKey, discrete_gaussian
+from dp_powerflow.privacy.random import MAX_SIGMA, Stream, StreamKey, discrete_gaussian
 from dp_powerflow.units import FloatArray, IntArray
 
 GRID_RADIUS = 2**24
@@ -156,6 +156,11 @@ def exact_sum(chunks: Iterable[FloatArray], query: Query) -> IntArray:
     return total
 
 
+def add_noise(total: IntArray, sigma: int, stream: Stream) -> IntArray:
+    """The integer sum plus independent discrete Gaussian noise on every entry; audits replace it."""
+    return total + discrete_gaussian(stream, sigma, total.size)
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """A query that was answered.
@@ -263,8 +268,8 @@ class QuerySession(Session):
         purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
         released = np.empty((len(blocks), query.dimension), dtype=np.int64)
         for block, chunks in enumerate(blocks):
-            noise = discrete_gaussian(self._key.stream(purpose, block), cost.sigma, query.dimension)
-            released[block] = exact_sum(chunks, query) + noise
+            stream = self._key.stream(purpose, block)
+            released[block] = add_noise(exact_sum(chunks, query), cost.sigma, stream)
         return released
 
 

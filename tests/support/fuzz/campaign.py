@@ -27,8 +27,8 @@ from support.fuzz.doors import DOORS, opened
 from support.fuzz.judging import Door, judged
 from support.fuzz.world import World
 
-SLICE_SECONDS = 4.0
-"""How long one format has its turn."""
+MOST_SECONDS = 4.0
+"""How long one format has its turn at most."""
 HANG_SECONDS = 120
 """An input that is not done by then ends the process that tries it."""
 MOST_BYTES = 12 << 30
@@ -48,17 +48,20 @@ def input_of(door: Door, name: str, seed: int, case: int) -> bytes:
 def run_campaign(out: Path, names: Sequence[str], *, minutes: float, seed: int) -> dict[str, Counter[str]]:
     """Try inputs of these formats in turn; how many were accepted, refused, or a failure of some kind.
 
-    The first failure of each kind is a line of `failures.jsonl`, with its input.
+    Every format has a turn. The first failure of each kind is a line of `failures.jsonl`, with its input.
     """
     end, counts = time.monotonic() + 60.0 * minutes, {name: Counter[str]() for name in names}
+    seconds = min(MOST_SECONDS, 60.0 * minutes / len(names))
     with tempfile.TemporaryDirectory() as scratch, (out / "failures.jsonl").open("a", buffering=1) as kept:
         world, lines = World(Path(scratch)), Path(scratch) / "slice.jsonl"
-        for name in itertools.cycle(names):
-            if time.monotonic() > end:
+        for turn, name in enumerate(itertools.cycle(names)):
+            if turn >= len(names) and time.monotonic() > end:
                 break
             lines.write_text("")
             counted, door = counts[name], opened(world, name)
-            ended = in_child(partial(work, door, name, seed, counted.total(), lines), Path(scratch) / "log")
+            ended = in_child(
+                partial(work, door, name, seed, counted.total(), seconds, lines), Path(scratch) / "log"
+            )
             tried = [json.loads(line) for line in lines.read_text().splitlines()]
             if ended.code != 0:
                 tried.append({"case": counted.total() + len(tried), "signature": f"code {ended.code}"})
@@ -72,18 +75,19 @@ def run_campaign(out: Path, names: Sequence[str], *, minutes: float, seed: int) 
     return counts
 
 
-def work(door: Door, name: str, seed: int, first: int, lines: Path) -> None:
+def work(door: Door, name: str, seed: int, first: int, seconds: float, lines: Path) -> None:
     """Try inputs of one format for a while, with a line for each; a child does."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    end, case = time.monotonic() + SLICE_SECONDS, first
+    end = time.monotonic() + seconds
     with lines.open("w", buffering=1) as say:
-        while time.monotonic() < end:
+        for case in itertools.count(first):
             signal.alarm(HANG_SECONDS)
             outcome = judged(door, input_of(door, name, seed, case))
             signal.alarm(0)
             say.write(json.dumps({"case": case, **asdict(outcome)}) + "\n")
-            case += 1
+            if time.monotonic() > end:
+                break
 
 
 def main() -> int:

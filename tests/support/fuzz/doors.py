@@ -514,7 +514,7 @@ _LISTED = (
 )
 _TABLES = (
     *("data/part-00000.parquet", "loads/part-00000.parquet", "feeder/part-00000.parquet"),
-    *("nodes.parquet", "buses.parquet", "days.parquet", "connections.parquet"),
+    *("nodes.parquet", "buses.parquet", "days.parquet", "connections.parquet", "manifest.json"),
 )
 RELEASED: dict[str, Make] = {
     "manifest": verified(twin, "manifest.json"),
