@@ -143,7 +143,7 @@ def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
     told = CliRunner().invoke(app, ["quality", str(made)], catch_exceptions=False)
     assert f"the page of the fleet: {made / 'fleet.html'}" in told.stderr.replace("\n", "")
     figures = CliRunner().invoke(app, ["quality", str(made), "--json"], catch_exceptions=False)
-    assert set(json.loads(figures.stdout)) == set(open_fleet(made).names)
+    assert [item["name"] for item in json.loads(figures.stdout)] == list(open_fleet(made).names)
     (copied / "fleet.html").unlink()
     CliRunner().invoke(app, ["quality", str(copied)], catch_exceptions=False)
     assert (tmp_path / "fleet.html").read_bytes() == (made / "fleet.html").read_bytes()

@@ -18,8 +18,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from dp_powerflow._parallel import DaskScheduler, Local, Processes, Sealed, Workers, engine_of
-from dp_powerflow._parallel.cluster import Parcel
+from dp_powerflow._parallel import DaskScheduler, Local, Processes, Sealed, engine_of
+from dp_powerflow._parallel.cluster import Parcel, Workers
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.release import run_release

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from dp_powerflow.cli import terminal as shown
-from dp_powerflow.cli.fleet import ToldFailures
 from dp_powerflow.cli.terminal import StageLines, progress
 from support.small import RAW, write_toml
 
@@ -107,15 +106,3 @@ def test_a_release_that_is_piped_says_every_stage_on_stderr(tmp_path: Path) -> N
     assert [line for line in lines if line in stages] == stages
     assert done.stdout.startswith("{")
     assert "\x1b" not in done.stderr
-
-
-def test_twenty_failures_are_told_and_the_rest_counted() -> None:
-    written: list[str] = []
-    told = ToldFailures(written.append)
-    for name in [f"feeder-{k:04d}" for k in range(1, 26)]:
-        told.tell(name, f"street {name}", "it has no source.")
-    told.rest("failures.json")
-    assert written[0] == "INTERNAL: feeder-0001 (street feeder-0001) failed: it has no source."
-    assert len(written) == 22
-    assert written[-2] == "INTERNAL: more feeders fail; they are counted, and all are listed at the end"
-    assert written[-1] == "INTERNAL: 5 more failed; all are listed in failures.json"

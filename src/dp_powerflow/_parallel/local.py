@@ -10,40 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dp_powerflow._parallel.processes import Job, Pool, Rest, Result, Sealed, finished, handed_out, unwrapped
+from dp_powerflow._parallel.processes import Job, Pool, Rest, Result, Sealed, finished, handed_out
 
 MOST_THREADS = 8
 """Threads of one process: what holds the interpreter's lock, a few percent of a part, leaves room for so
 many."""
 WORTH_PROCESSES = 64
-"""Items per worker from which more processes pay for their start, seconds each."""
-_ITEMS_PER_THREAD = 4
-"""Items that a process of several threads gets at a time, for each thread: its threads wait for each other
-at the end."""
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What every worker of a run must have.
-
-    Attributes
-    ----------
-    output : path or URL that workers write to; None if they write nothing.
-    files : what they read. PRIVATE: names of feeders.
-    """
-
-    output: str | Path | None = None
-    files: Sequence[Path] = ()
-
-
-NOTHING = Needs()
+"""Items per worker from which processes pay for their start, seconds each."""
 
 
 class Runner(Protocol):
     """Where the items of a job are done."""
 
-    def check(self, needs: Needs = NOTHING) -> None:
-        """Fail now if the work could not be done later; nothing has been spent yet. This machine can."""
+    def check(self, output: str | Path | None = None) -> None:
+        """Fail now if the work could not be done later; nothing has been spent yet. This machine can.
+
+        Parameters
+        ----------
+        output : path or URL that workers write to; None if they write nothing.
+        """
         return
 
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
@@ -109,7 +94,7 @@ class Processes(Engine):
 
 @dataclass(frozen=True)
 class Local(Processes):
-    """This machine: threads of this process, and more processes where the work is worth their start.
+    """This machine: threads of this process, or processes if there is much to do for many workers.
 
     Attributes
     ----------
@@ -118,24 +103,13 @@ class Local(Processes):
 
     def map(self, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]) -> None:
         """Do every item."""
-        processes, threads = self.shape(len(items))
-        if processes > 1:
-            run_on_pool(processes, job, items, on_done, threads=threads)
+        threads = min(self.workers, len(items))
+        if self.workers > MOST_THREADS and len(items) >= self.workers * WORTH_PROCESSES:
+            run_on_pool(self.workers, job, items, on_done)
         elif threads > 1:
-            _run_in_threads(Sealed(job, max(1, self.workers // threads)), threads, items, on_done)
+            _run_in_threads(Sealed(job, self.workers // threads), threads, items, on_done)
         else:
             Processes(1).map(job, items, on_done)
-
-    def shape(self, items: int) -> tuple[int, int]:
-        """Processes, and threads of each, for so many items; (1, 1) is this process alone.
-
-        A process that starts costs seconds: there are several when more workers than `MOST_THREADS` have
-        `WORTH_PROCESSES` items each.
-        """
-        processes = -(-self.workers // MOST_THREADS)
-        if processes > 1 and items >= self.workers * WORTH_PROCESSES:
-            return processes, -(-self.workers // processes)
-        return 1, max(1, min(self.workers, items))
 
 
 @dataclass(frozen=True)
@@ -178,44 +152,14 @@ def _run_in_threads(
 
 
 def run_on_pool(
-    workers: int,
-    job: Job[Any, Result],
-    items: Sequence[Any],
-    on_done: Callable[[Result], None],
-    *,
-    threads: int = 1,
+    workers: int, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]
 ) -> None:
-    """Do every item on so many new processes of this machine, each with one thread for linear algebra.
-
-    Parameters
-    ----------
-    threads : items that one process does at once.
+    """Do every item on so many new processes of this machine, each with one thread.
 
     Raises
     ------
     DpPowerflowError : an item failed, or a process ended unexpectedly.
     WorkerDefectError : an item met a defect.
     """
-    width = 1 if threads == 1 else _ITEMS_PER_THREAD * threads
-    some = [items[first : first + width] for first in range(0, len(items), width)]
-
-    def take(results: list[Any]) -> None:
-        for result in results:
-            on_done(unwrapped(result))
-
-    with closing(Pool(min(workers, len(some)), threads=1)) as pool:
-        pool.map(_Several(Sealed(job), threads), some, take)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Several:
-    """PRIVATE. A job whose items are done some at a time, by threads of one process."""
-
-    sealed: Sealed
-    threads: int
-
-    def start(self, threads: int | None) -> Callable[[Sequence[Any]], list[Any]]:
-        if self.threads == 1:
-            return lambda items: list(map(self.sealed.attempt, items))
-        pool = ThreadPoolExecutor(self.threads)
-        return lambda items: list(pool.map(self.sealed.attempt, items))
+    with closing(Pool(min(workers, len(items)), threads=1)) as pool:
+        pool.map(job, items, on_done)

@@ -243,10 +243,6 @@ class WorkerProcess:
         with suppress(OSError):  # it has ended already, as the first item will show
             self.connection.send(sys.path)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def do(self, item: Any, job: bytes) -> tuple[str, Any]:
         """Send an item, and its job if it has another one; kind and value of what comes back.
 
@@ -298,11 +294,6 @@ class Pool:
         self._idle = [self._new() for _ in range(workers if ahead else 0)]
         self._busy: set[WorkerProcess] = set()
         self._waiting = ThreadPoolExecutor(max(1, workers))
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Of the processes there are now."""
-        return tuple(sorted(worker.pid for worker in (*self._idle, *self._busy)))
 
     def map(
         self,

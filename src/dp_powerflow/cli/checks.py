@@ -221,7 +221,7 @@ def quality(
     """
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.manifest import PAGE_FILE, is_fleet
+    from dp_powerflow.fleet.manifest import PAGE_FILE, fleet_page, is_fleet, read_entries
     from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)
@@ -233,7 +233,9 @@ def quality(
         return
     with progress("measuring the corpus") as (advance, _):
         if of_fleet:
-            content, figures = _fleet_quality(release)
+            fleet = dpf.open_fleet(release)
+            content = fleet_page(str(fleet.manifest["fleet"]["id"]), read_entries(fleet.path)).to_html()
+            figures = json.dumps(fleet.manifest["feeders"], indent=1) + "\n"
         else:
             found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
             content, figures = found.to_html(), found.to_json()
@@ -243,15 +245,3 @@ def quality(
         target = page or Path(file)
         write_named(target, content)
         say(f"written: {target}")
-
-
-def _fleet_quality(path: str) -> tuple[bytes, str]:
-    """Page and key figures of a fleet, from the pages of its feeders."""
-    from dp_powerflow.fleet.manifest import read_entries
-    from dp_powerflow.fleet.publishing import fleet_page, read_summaries
-
-    fleet = dpf.open_fleet(path)
-    entries = read_entries(fleet.path)
-    summaries = read_summaries(fleet.path, entries)
-    made = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries)
-    return made.to_html(), json.dumps(summaries, indent=1) + "\n"

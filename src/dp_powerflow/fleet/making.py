@@ -8,7 +8,6 @@ random comes from the key, so a feeder whose worker is lost is made again by ano
 
 from __future__ import annotations
 
-import pickle
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,16 +18,16 @@ from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
 from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
-from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.history import MeterFacts
-from dp_powerflow.pipeline.customers import count_customers
-from dp_powerflow.pipeline.plan import Ready, keep_derived_model, kept_model, make_ready, refuse_another_model
+from dp_powerflow.pipeline.plan import keep_derived_model, kept_model, make_ready, refuse_another_model
 from dp_powerflow.pipeline.release import Made, Paid, draw, make, place_kept, ready_writer
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import CarriedState, Files
 
 UNEXPECTED = "unexpected"
 """Code of what is no refusal: a defect, a lost worker, a file that cannot be read."""
+TRACEBACK = "traceback.txt"
+"""Where the private state keeps what is known of a defect; it may quote private values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,20 +39,14 @@ class Examined:
     dataset, frame : what a charge asks of the network (`NetworkFacts`).
     inputs : keyed hash of everything but the config that decides the release.
     nodes : PUBLIC. Released nodes.
-    corpus_bytes : PUBLIC. How large the corpus will be, about.
     warnings : PUBLIC. What public loads do.
-    draws : PUBLIC. What is drawn for every step: nodes, or customers.
-    feeder : the network, pickled, where reading its file takes long: it is then read once. Else None.
     """
 
     dataset: str
     frame: str
     inputs: str
     nodes: int
-    corpus_bytes: int
     warnings: tuple[str, ...]
-    draws: int = 0
-    feeder: bytes | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,7 +60,6 @@ class Task:
     files : what the private state keeps of it.
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     paid : what was paid for it; None if it is only to be examined.
-    feeder : the network, as `Examined` has it.
     only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
         keeps both before anybody sees the first part.
     """
@@ -77,7 +69,6 @@ class Task:
     files: Files
     places: Mapping[int, str] | None = None
     paid: Paid | None = None
-    feeder: bytes | None = None
     only_draws: bool = False
 
 
@@ -88,18 +79,16 @@ class Stage:
     Attributes
     ----------
     name : its public name.
-    said : what was found or made; None if it failed, or only draws.
+    examined, made : what was found, or made.
     files : to be kept in the private state.
-    problem, code : why it failed, in a sentence, and the kind of refusal.
-    defect : what is known of a defect of the program.
+    error : why it failed.
     """
 
     name: str
-    said: Examined | Made | None = None
+    examined: Examined | None = None
+    made: Made | None = None
     files: Files = field(default_factory=dict)
-    problem: str | None = None
-    code: str = UNEXPECTED
-    defect: str | None = None
+    error: DpPowerflowError | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,63 +113,43 @@ class FeederJob:
         return lambda task: self._stage(task, threads or cores())
 
     def _stage(self, task: Task, threads: int) -> Stage:
+        """What is found or made, or why not: nothing is raised, for other feeders go on."""
         state = CarriedState(self.root, self.key, {**self.files, **task.files})
-        stage = self._attempt(task, state, threads)
+        try:
+            stage = self._done(task, state, threads)
+        except DpPowerflowError as error:
+            stage = Stage(task.name, error=error)
+        except OSError as error:
+            stage = Stage(task.name, error=DpPowerflowError(str(error), code=UNEXPECTED))
+        except MemoryError:
+            stage = Stage(task.name, error=DpPowerflowError(NO_MEMORY, code=UNEXPECTED))
+        except Exception:
+            kept = state.write_internal(task.config.release.id, TRACEBACK, traceback.format_exc().encode())
+            told = f"a defect of the program; report it, the details are in {kept}"
+            stage = Stage(task.name, error=DpPowerflowError(told, code=UNEXPECTED))
         return replace(stage, files=state.taken())
 
-    def _attempt(self, task: Task, state: CarriedState, threads: int) -> Stage:
-        """What is found or made, or why not: nothing is raised, for other feeders go on."""
-        try:
-            # Pickled by a worker of this run, kept by the data owner meanwhile.
-            feeder = None if task.feeder is None else pickle.loads(task.feeder)  # nosec B301
-            meters, places = self.meters, task.places
-            if places is not None:  # the nodes of this feeder alone
-                meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
-            ready = make_ready(task.config, state, history=meters, feeder=feeder)
-            if task.paid is None:
-                return Stage(task.name, _examined(ready))
-            return Stage(task.name, _made(ready, task.paid, threads, only_draws=task.only_draws))
-        except DpPowerflowError as error:
-            return Stage(task.name, problem=str(error), code=error.code)
-        except OSError as error:
-            return Stage(task.name, problem=str(error))
-        except MemoryError:
-            return Stage(task.name, problem=NO_MEMORY)
-        except Exception:
-            return Stage(task.name, defect=traceback.format_exc())
-
-
-def _examined(ready: Ready) -> Examined:
-    inputs, mode, writer = ready.inputs, ready.mode, ready_writer(ready)
-    refuse_another_model(inputs)
-    facts, draws = mode.facts(inputs), mode.drawn(ready.structure)
-    source = inputs.config.feeder.source.lower()
-    takes_long = source.endswith(".json") or source.startswith(SIMBENCH)
-    if mode.counts_customers:
-        draws = count_customers(inputs.config, ready.structure, inputs.services).total
-    return Examined(
-        facts.dataset,
-        facts.frame,
-        inputs.identity,
-        writer.layout.nodes,
-        ready.corpus_bytes,
-        ready.feasibility.warnings,
-        draws,
-        pickle.dumps(inputs.feeder) if takes_long else None,
-    )
-
-
-def _made(ready: Ready, paid: Paid, threads: int, *, only_draws: bool) -> Made | None:
-    inputs = ready.inputs
-    refuse_another_model(inputs)
-    config, model = inputs.config, kept_model(inputs.config, inputs.state)
-    if model is None:
-        raise PrivacyError(
-            f"release '{config.model.reuse}' has fitted no load model yet; run it first", code="model-reuse"
-        )
-    keep_derived_model(inputs.state, config.release.id, config.model.reuse, model)
-    if only_draws:
-        draw(ready, paid, model)
-        return None
-    with place_kept(ready):
-        return make(ready, paid, draw(ready, paid, model), Threads(threads))
+    def _done(self, task: Task, state: CarriedState, threads: int) -> Stage:
+        meters, places = self.meters, task.places
+        if places is not None:  # the nodes of this feeder alone
+            meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
+        ready = make_ready(task.config, state, history=meters)
+        inputs = ready.inputs
+        refuse_another_model(inputs)
+        if task.paid is None:
+            facts, nodes = ready.mode.facts(inputs), ready_writer(ready).layout.nodes
+            warned = ready.feasibility.warnings
+            return Stage(task.name, Examined(facts.dataset, facts.frame, inputs.identity, nodes, warned))
+        config, model = inputs.config, kept_model(inputs.config, state)
+        if model is None:
+            raise PrivacyError(
+                f"release '{config.model.reuse}' has fitted no load model yet; run it first",
+                code="model-reuse",
+            )
+        keep_derived_model(state, config.release.id, config.model.reuse, model)
+        if task.only_draws:
+            draw(ready, task.paid, model)
+            return Stage(task.name)
+        with place_kept(ready):
+            made = make(ready, task.paid, draw(ready, task.paid, model), Threads(threads))
+        return Stage(task.name, made=made)

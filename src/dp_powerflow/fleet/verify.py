@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +33,17 @@ from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import (
     FLEET_FILE,
     PAGE_FILE,
-    FeederChecks,
     FeederEntry,
-    FleetReport,
     contents,
     contradictions,
     feeder_of,
     fleet_file,
     fleet_manifest,
+    fleet_page,
     fleet_words,
     partition,
     shared,
 )
-from dp_powerflow.fleet.publishing import Summary, fleet_page, summary_at
 from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     DIGEST,
@@ -77,26 +74,7 @@ WORTH_PROCESSES = 32
 """Feeders per core from which processes pay for their start."""
 _FROM_THE_SYSTEM = "The noise is stated to come from a secret key of the operating system."
 _AT_ONCE = 4
-"""Feeders of a store that a process reads at the same time; each keeps its share in memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Feeder:
-    """What was found of one feeder.
-
-    Attributes
-    ----------
-    directory : its name in the corpus.
-    summary : key figures of its page; None if it has none.
-    page_is_readable : whether a page that is there could be read.
-    manifest : bytes of its `manifest.json`; None if it cannot be read.
-    """
-
-    directory: str
-    report: VerifyReport
-    summary: Summary | None
-    page_is_readable: bool
-    manifest: bytes | None
+"""Feeders of a store that one process reads at the same time; each keeps its share in memory."""
 
 
 def verify_fleet(
@@ -104,7 +82,7 @@ def verify_fleet(
     state_path: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | None = None,
-) -> FleetReport:
+) -> VerifyReport:
     """Check all of a fleet; with the private state directory also commitments and ledger (INTERNAL).
 
     Several feeders are read at the same time, and of a URL nothing is copied to a disk.
@@ -125,43 +103,30 @@ def verify_fleet(
     try:
         manifest = json_object(content)
     except (ValueError, RecursionError):
-        return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
+        return VerifyReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
     there = contents(place)
     directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
-    feeders, entries = _read_all(place, directories, state_path, progress)
-    reports = [feeder.report for feeder in feeders]
-    seeded = [item for report in reports for item in report.failures if item.name == SEED]
+    reports, entries = _read_all(place, directories, state_path, progress)
+    seeded = [item for report in reports.values() for item in report.failures if item.name == SEED]
     checks = (
         _check_fleet_file(content, manifest),
         _check_directory(there, manifest),
         _check_statement(manifest, entries),
-        _check_page(place, manifest, entries, feeders),
-        *(_check_feeder(feeder.directory, feeder.report) for feeder in feeders),
+        _check_page(place, manifest, entries),
+        *(_check_feeder(name, report) for name, report in reports.items()),
         seeded[0] if seeded else Check(SEED, bool(reports), _FROM_THE_SYSTEM),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
-    warned = [text for report in reports for text in report.warnings]
+    warned = [text for report in reports.values() for text in report.warnings]
     attested = [*fleet_words()["customers"], *fleet_words()["networks"]]
-    attested += [text for report in reports for text in report.attested]
-    return FleetReport(
-        fleet_id,
-        digest,
-        checks,
-        tuple(dict.fromkeys(attested)),
-        tuple(dict.fromkeys(warned)),
-        kinds_of(reports),
+    attested += [text for report in reports.values() for text in report.attested]
+    return VerifyReport(
+        fleet_id, digest, checks, tuple(dict.fromkeys(attested)), tuple(dict.fromkeys(warned))
     )
 
 
-def kinds_of(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
-    """How many feeders passed which check; the seed is none, it makes all of the fleet a demonstration."""
-    made, failed = Counter[str](), Counter[str]()
-    for report in reports:
-        failures = {item.name for item in report.failures}
-        for name in dict.fromkeys(item.name for item in report.checks if item.name != SEED):
-            made[name] += 1
-            failed[name] += name in failures
-    return tuple(FeederChecks(name, count, failed[name]) for name, count in made.items())
+Found = tuple[str, VerifyReport, bytes | None]
+"""Directory of a feeder, what is found of it, and its `manifest.json`; None if that cannot be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,30 +143,23 @@ class _Reading:
     state_path: str | os.PathLike[str] | None
     room: int
 
-    def start(self, threads: int | None) -> Callable[[str], _Feeder]:
+    def start(self, threads: int | None) -> Callable[[str], Found]:
         """Nothing to prepare."""
         return self.feeder
 
-    def feeder(self, directory: str) -> _Feeder:
+    def feeder(self, directory: str) -> Found:
         """What is found of one feeder."""
         with one_reading(self.place / directory, self.room) as release:
             content = None
             with suppress(OSError, DpPowerflowError):
                 content = manifest_content(release)
             try:
-                report = (
-                    verify_release(release)
-                    if self.state_path is None
-                    else verify_private(release, self.state_path)
-                )
+                if self.state_path is None:
+                    return directory, verify_release(release), content
+                return directory, verify_private(release, self.state_path), content
             except (ReleaseError, CorpusError) as error:
                 report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
-            summary, page_is_readable = None, True
-            try:
-                summary = summary_at(release)
-            except (OSError, *MALFORMED):
-                page_is_readable = False
-        return _Feeder(directory, report, summary, page_is_readable, content)
+                return directory, report, content
 
 
 def _read_all(
@@ -209,36 +167,35 @@ def _read_all(
     directories: Sequence[str],
     state_path: str | os.PathLike[str] | None,
     progress: Progress | None,
-) -> tuple[list[_Feeder], list[FeederEntry]]:
+) -> tuple[dict[str, VerifyReport], list[FeederEntry]]:
     """All feeders in the order of their names, and their manifests; none of these if one cannot be read.
 
     Most of a small feeder is Python, which one process does on one core: many are shared out to processes.
     """
-    many = not str(place).startswith("memory:") and len(directories) >= WORTH_PROCESSES * cores()
-    processes = cores() if many else 1
-    at_once = _AT_ONCE if isinstance(place, RemotePath) else cores() // processes
-    reading = _Reading(place, state_path, KEPT_BYTES // (processes * at_once))
-    found: dict[str, _Feeder] = {}
+    many = 1 < cores() <= len(directories) // WORTH_PROCESSES and not str(place).startswith("memory:")
+    at_once = cores() if many or isinstance(place, Path) else _AT_ONCE
+    reading = _Reading(place, state_path, KEPT_BYTES // at_once)
+    reports: dict[str, VerifyReport] = {}
     entries: dict[str, FeederEntry] = {}
 
-    def keep(feeder: _Feeder) -> None:
-        name, first = feeder.directory, next(iter(entries.values()), None)
+    def keep(found: Found) -> None:
+        name, reports[name], content = found
         with suppress(DpPowerflowError):
-            if feeder.manifest is not None:
-                parsed, sha256 = parsed_manifest(place / name, feeder.manifest)
-                manifest = shared(parsed, None if first is None else first.manifest)
+            if content is not None:
+                manifest, sha256 = parsed_manifest(place / name, content)
+                first = next(iter(entries.values()), None)
+                manifest = shared(manifest, None if first is None else first.manifest)
                 entries[name] = FeederEntry(feeder_of(name) or "", manifest, sha256)
-        found[name] = replace(feeder, manifest=None)
         if progress is not None:
-            progress(len(found), len(directories))
+            progress(len(reports), len(directories))
 
-    if processes > 1:
-        run_on_pool(processes, reading, directories, keep, threads=at_once)
+    if many:
+        run_on_pool(cores(), reading, directories, keep)
     else:
-        for feeder in in_order(reading.feeder, directories, at_once):
-            keep(feeder)
+        for found in in_order(reading.feeder, directories, at_once):
+            keep(found)
     whole = len(entries) == len(directories)
-    return [found[name] for name in directories], [entries[name] for name in directories] if whole else []
+    return {name: reports[name] for name in directories}, [entries[name] for name in directories if whole]
 
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
@@ -293,26 +250,18 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     return check(name, problems, good)
 
 
-def _check_page(
-    place: Location, manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]
-) -> Check:
-    """The page against its hash, and against the one that the feeders' manifests and pages determine."""
+def _check_page(place: Location, manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
+    """The page against its hash, and against the one that the feeders' manifests determine."""
     problems = []
     try:
         content = (place / PAGE_FILE).read_bytes()
         if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
             problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-        if not all(feeder.page_is_readable for feeder in feeders):
-            raise ReleaseError("the page of a feeder cannot be read")
-        pages = {feeder_of(feeder.directory): feeder.summary for feeder in feeders}
-        summaries = {
-            entry.name: summary for entry in entries if (summary := pages.get(entry.name)) is not None
-        }
-        if fleet_page(manifest["fleet"]["id"], entries, summaries).to_html() != content:
+        if fleet_page(manifest["fleet"]["id"], entries).to_html() != content:
             problems.append(f"{PAGE_FILE} does not say what the feeders say.")
     except (OSError, *MALFORMED):
         problems = [f"{PAGE_FILE} or what it follows from cannot be read."]
-    return check("page", problems, f"{PAGE_FILE} says what the manifests and pages of the feeders say.")
+    return check("page", problems, f"{PAGE_FILE} says what the manifests of the feeders say.")
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:

@@ -19,8 +19,7 @@ import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.network import NodeFacts
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
-from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
-from dp_powerflow.fleet.publishing import fleet_page, read_summaries
+from dp_powerflow.fleet.manifest import fleet_manifest, fleet_page, read_entries
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.pipeline.plan import keep_receipt
@@ -76,7 +75,7 @@ class World:
             inputs, _ = made_up.make_inputs(self.folder(f"fleet/{name}"), chosen, _model(), seed=SEED)
             made_up.write_release(place / f"feeder={name}", inputs)
         entries = read_entries(place)
-        page = fleet_page(FLEET, entries, read_summaries(place, entries)).to_html()
+        page = fleet_page(FLEET, entries).to_html()
         (place / "fleet.html").write_bytes(page)
         manifest = fleet_manifest(FLEET, entries, sha256(page).hexdigest())
         manifest |= {DIGEST: digest_of(manifest)}
