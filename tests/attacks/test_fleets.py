@@ -5,6 +5,7 @@ Workers are lost after every step, files change in between, the process of the d
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import shutil
@@ -25,8 +26,7 @@ from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import publishing
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.feeders import FleetConfig, feeders_of
-from dp_powerflow.fleet.making import Examined, Task
-from dp_powerflow.fleet.run import plan_fleet, read_failures, run_fleet
+from dp_powerflow.fleet.run import Examined, Task, plan_fleet, run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline.inputs import frame_chunks, meters_of
@@ -69,7 +69,7 @@ class Lossy(Here):
         self._kept = LossyKept(before) if kept is None else kept
 
     @contextmanager
-    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+    def kept(self, items: int, most_items: int) -> Iterator[Kept]:
         yield self._kept
 
 
@@ -189,8 +189,8 @@ def test_a_run_that_does_not_come_to_a_feeder_does_not_forget_that_it_failed(
     monkeypatch.setattr(fleet_run, "meters_of", refuse)
     with pytest.raises(LoadDataError):
         run_fleet(three(copied), engine=Here())
-    state = PrivateState.inspect(copied / "state")
-    assert [item["feeder"] for item in read_failures(state, "north")] == ["birch"]
+    kept = json.loads((copied / "state" / "internal" / "north" / "failures.json").read_text())
+    assert [item["feeder"] for item in kept["failed"]] == ["birch"]
 
 
 def test_feeders_that_fail_first_do_not_keep_the_others_from_being_made(tmp_path: Path) -> None:
@@ -272,25 +272,30 @@ def test_bytes_and_charges_do_not_depend_on_workers_or_the_order_of_answers(
 
 def test_feeders_of_one_account_are_priced_one_after_the_other_in_one_run(tmp_path: Path) -> None:
     """A line that another feeder's twin has seen is no added line; else that twin would be forgotten."""
-    caps = {"network_epsilon_cap": 40.0, "network_delta_cap": 1e-3}
-    write(tmp_path, circuit(1.0))
-    assert not run_fleet(one(tmp_path, "twin", **caps), engine=Here()).failed
-    write(tmp_path, LONGER)
-    write(tmp_path, circuit(1.1) + THIRD, "aspen")
     alike = {"feeders": ["alder", "aspen"], "reason": "versions of one network"}
-    ids = {"id": "south", "continues": "north", "output": "south"}
+    fleet = {"network_epsilon_cap": 40.0, "network_delta_cap": 1e-3, "same_frame": alike}
+    for key in ("alder", "aspen"):
+        write(tmp_path, BAD, key)
+    config = on_twins(tmp_path, fleet=fleet)
+    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
+    other, key = (feeder.key for feeder in feeders_of(config, state, Ledger.open(state)))
+    write(tmp_path, circuit(1.0), key)
+    assert [item.key for item in run_fleet(config, engine=Here()).failed] == [other]
+    write(tmp_path, LONGER, key)
+    write(tmp_path, circuit(1.1) + THIRD, other)
     config = on_twins(
         tmp_path,
-        fleet={**ids, **caps, "same_frame": alike},
+        fleet={**fleet, "id": "south", "continues": "north", "output": "south"},
         network={"id": "north"},
         model={"reuse": "north"},
-        overrides={"aspen": {"continues_network": "network-twin-1"}},
+        overrides={other: {"continues_network": "network-twin-1"}},
     )
     assert not run_fleet(config, engine=Lossy()).failed  # both are examined before any is charged
     [account] = [
         item for item in Ledger.inspect(tmp_path / "state").summary().accounts if "twin" in item.name
     ]
     costs = [spend.cost for spend in account.spends]
+    assert [spend.release_id for spend in account.spends][1] == "north_feeder-0001"
     assert [cost.scope.replaced for cost in costs if isinstance(cost, PureCost)] == [(), (), ("line third",)]
 
 

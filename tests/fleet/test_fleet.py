@@ -15,7 +15,7 @@ import pytest
 from dp_powerflow import _parallel
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet import making
+from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.feeders import feeders_of, read_register
 from dp_powerflow.fleet.manifest import fleet_words, open_fleet
 from dp_powerflow.fleet.run import FleetResult, plan_fleet, run_fleet
@@ -200,7 +200,7 @@ def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value
     def fail(*_: object, **__: object) -> None:
         raise KeyError("load 17.25 kW of customer 9")
 
-    monkeypatch.setattr(making, "make_ready", fail)
+    monkeypatch.setattr(fleet_run, "make_ready", fail)
     result = run_fleet(fleet_config(tmp_path), engine=Here())
     assert len(result.failed) == 6
     problems = " ".join(str(outcome.problem) for outcome in result.failed)

@@ -261,7 +261,7 @@ def test_a_job_travels_to_every_worker_and_not_with_every_task(cluster: Any, tmp
     assert set(received) <= pids
     assert len(received) <= 2 * len(pids)  # a busy worker may fetch it before it is sent there
     # One worker per process and thread, each told that it has one thread.
-    assert len((tmp_path / "start-1").read_text().split()) <= 2
+    assert len((tmp_path / "start-1").read_text().split()) <= len(received)
 
 
 def test_failures_of_a_task_arrive_as_one_sentence(cluster: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +64,8 @@ def refuse_with(changes: dict[str, Any], client: Any, folder: Path, monkeypatch:
     """Ask workers that say something else of themselves."""
     real = cluster.facts
 
-    def changed(probe: Any, url: Any, dask_worker: Any = None) -> dict[str, Any]:
-        return real(probe, url, dask_worker) | ({} if dask_worker is None else changes)
+    def changed(probe: Any, dask_worker: Any = None) -> dict[str, Any]:
+        return real(probe, dask_worker) | ({} if dask_worker is None else changes)
 
     monkeypatch.setattr(cluster, "facts", changed)
     refuse_unfit_workers(client, folder / "out")
@@ -77,13 +76,12 @@ def test_a_process_says_what_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyP
     same, other, gone = (tmp_path / name for name in ("same", "other", "gone"))
     same.write_text("as on the client")
     other.write_text("changed")
-    seen = partial(cluster.facts, url=None)
+    seen = cluster.facts
     facts = seen((str(same), "as on the client"))
     assert facts["output"] == "seen"
     assert facts["versions"]["no-such-package"] is None
     assert seen((str(gone), "x"))["output"] == "not found"
     assert seen((str(other), "x"))["output"] == "it may not write there"
-    assert cluster.facts(None, "no-such-way://x/y")["output"] == "ValueError"
 
 
 def test_a_worker_with_a_limit_of_memory_may_spill(client: Any) -> None:

@@ -49,10 +49,10 @@ def gone(pid: int) -> bool:
 def test_processes_are_kept_from_one_map_to_the_next_and_end_with_the_pool(tmp_path: Path) -> None:
     found: list[int] = []
     others = set(children())
-    with closing(Pool(2, ahead="support.parallel_jobs")) as pool:
+    with closing(Pool(2)) as pool:
+        pool.map(Squares(tmp_path), range(5), found.append)
         started = set(children()) - others
         assert len(started) == 2
-        pool.map(Squares(tmp_path), range(5), found.append)
         pool.map(Squares(tmp_path, secret="other"), iter(range(5, 9)), found.append)
         assert set(children()) - others == started
     assert sorted(found) == [k * k for k in range(9)]
@@ -106,7 +106,7 @@ from pathlib import Path
 from dp_powerflow._parallel import Local
 from support.parallel_jobs import Squares
 found = []
-with Local(2).kept("support.parallel_jobs", 4, 9) as kept:
+with Local(2).kept(4, 9) as kept:
     kept.map(Squares(Path({str(tmp_path)!r})), range(4), found.append)
 print(sorted(found))
 """

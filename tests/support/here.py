@@ -33,6 +33,6 @@ class Here(Local):
         super().__init__(1)
 
     @contextmanager
-    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+    def kept(self, items: int, most_items: int) -> Iterator[Kept]:
         """This process."""
         yield HereKept()

@@ -68,7 +68,7 @@ class DaskScheduler(Engine):
             refuse_unfit_workers(client, output)
 
     @contextmanager
-    def kept(self, ahead: str = "", items: int = 0, most_items: int = 0) -> Iterator[Kept]:
+    def kept(self, items: int = 0, most_items: int = 0) -> Iterator[Kept]:
         """The workers of the cluster, whenever they come."""
         with self._client() as client:
             refuse_unfit_workers(client, first=False)
@@ -225,8 +225,8 @@ def refuse_unfit_workers(client: Any, output: str | Path | None = None, *, first
         client.wait_for_workers(1, timeout=CONNECT_SECONDS)
     except TimeoutError:
         raise ConfigError("the Dask cluster has no workers; start some") from None
-    with _probe_beside(output) as (probe, url):
-        own, found = facts(probe, url), client.run(facts, probe, url, on_error="return")
+    with _probe_beside(output) as probe:
+        own, found = facts(probe), client.run(facts, probe, on_error="return")
     problems: dict[str, list[str]] = {}
     for address, said in sorted(found.items()):
         if not isinstance(said, dict):  # an exception, whose text may quote private values
@@ -275,11 +275,11 @@ def _some(workers: Sequence[str]) -> str:
 
 
 @contextmanager
-def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] | None, str | None]]:
-    """A small file beside the output for as long as workers look for it, or the URL to look at."""
+def _probe_beside(output: str | Path | None) -> Iterator[tuple[str, str] | None]:
+    """A small file beside the output for as long as workers look for it; None for a URL of a store."""
     way, _, place = str(output or "").partition("://")
     if output is None or (place and way != "file"):
-        yield None, None if output is None else str(output)
+        yield None
         return
     folder = Path(place or output).absolute().parent
     while not folder.is_dir():
@@ -290,20 +290,19 @@ def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] |
             with suppress(OSError):
                 remove_unlocked(left)
         with noted(probe, content):
-            yield (str(probe), content), None
+            yield str(probe), content
     except PermissionError:
         raise ConfigError(
             f"{folder} cannot be written; choose another output", code="output-unwritable"
         ) from None
 
 
-def facts(probe: tuple[str, str] | None, url: str | None, dask_worker: Any = None) -> dict[str, Any]:
+def facts(probe: tuple[str, str] | None, dask_worker: Any = None) -> dict[str, Any]:
     """What a process has: versions, processor, what it sees. It raises nothing, for Dask logs what it raises.
 
     Parameters
     ----------
     probe : a file next to the output, and its content.
-    url : of the output.
     """
     memory = None if dask_worker is None else dask_worker.memory_manager
     spills = False
@@ -314,7 +313,7 @@ def facts(probe: tuple[str, str] | None, url: str | None, dask_worker: Any = Non
         "versions": {name: _version(name) for name in DECIDE_THE_BITS},
         "machine": platform.machine(),
         "spills": spills,
-        "output": _seen_at_output(probe, url),
+        "output": _seen_at_output(probe),
     }
 
 
@@ -327,18 +326,15 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _seen_at_output(probe: tuple[str, str] | None, url: str | None) -> str:
+def _seen_at_output(probe: tuple[str, str] | None) -> str:
     """What is found where the output will be, in words that workers and client share."""
+    if probe is None:
+        return "seen"
+    path, content = Path(probe[0]), probe[1]
     try:
-        if probe is not None:
-            path, content = Path(probe[0]), probe[1]
-            writable = path.read_text() == content and os.access(path.parent, os.W_OK)
-            return "seen" if writable else "it may not write there"
-        if url is not None:
-            storage, place = require("fsspec", "storage").core.url_to_fs(url)
-            storage.ls(storage._parent(place))
+        writable = path.read_text() == content and os.access(path.parent, os.W_OK)
     except FileNotFoundError:
         return "not found"
-    except Exception as error:  # its text may quote a credential
+    except Exception as error:  # a worker raises nothing
         return type(error).__name__
-    return "seen"
+    return "seen" if writable else "it may not write there"

@@ -56,8 +56,8 @@ class Kept(Protocol):
 class Engine(Runner, Protocol):
     """A runner that can keep its workers."""
 
-    def kept(self, ahead: str, items: int, most_items: int) -> AbstractContextManager[Kept]:
-        """Workers for so many items that import the module `ahead` meanwhile.
+    def kept(self, items: int, most_items: int) -> AbstractContextManager[Kept]:
+        """Workers for so many items.
 
         Parameters
         ----------
@@ -86,9 +86,9 @@ class Processes(Engine):
             on_done(finished(work(item)))
 
     @contextmanager
-    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
-        """Processes, which start at once; one has all cores."""
-        with closing(Pool(min(self.workers, items), ahead=ahead, most_items=most_items)) as pool:
+    def kept(self, items: int, most_items: int) -> Iterator[Kept]:
+        """Processes, which start when there is an item for them; one has all cores."""
+        with closing(Pool(min(self.workers, items), most_items=most_items)) as pool:
             yield pool
 
 

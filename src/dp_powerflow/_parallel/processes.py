@@ -6,7 +6,6 @@ They are started by name, not as copies of the program: a script without a guard
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import pickle
 import signal
@@ -123,22 +122,19 @@ SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(connection: Connection, parent: int, threads: int | None, ahead: str = "") -> NoReturn:
+def serve(connection: Connection, parent: int, threads: int | None) -> NoReturn:
     """Do items until the other side is gone, however that ended.
 
     Parameters
     ----------
     parent : id of the process that started this one.
     threads : of its solver; None for all cores.
-    ahead : module to be imported before there is anything to do.
     """
     end_with(parent)
     os.set_inheritable(connection.fileno(), False)
     received: SimpleQueue[tuple[bytes | None, bytes]] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received.put), daemon=True).start()
     _send(connection, READY, None)
-    if ahead:
-        importlib.import_module(ahead)
     sealed: Sealed | None = None
     while True:
         job, item = received.get()
@@ -199,7 +195,7 @@ from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
 from dp_powerflow._parallel.processes import serve
-serve(connection, int(sys.argv[2]), int(sys.argv[3]) or None, sys.argv[4])
+serve(connection, int(sys.argv[2]), int(sys.argv[3]) or None)
 """
 
 
@@ -210,13 +206,11 @@ class WorkerProcess:
     Attributes
     ----------
     threads : of its solver; None for all cores, and for as many in linear algebra.
-    ahead : module that it imports before there is anything to do.
     done : items that it was given.
     ready : whether it has come up.
     """
 
     threads: int | None
-    ahead: str = ""
     done: int = 0
     ready: bool = False
     _job: bytes = field(default=b"", init=False)
@@ -227,7 +221,7 @@ class WorkerProcess:
         if self.threads is not None:  # unless the user says otherwise
             environment = dict.fromkeys(_LINEAR_ALGEBRA, "1") | environment
         executable = get_executable()
-        facts = (other.fileno(), os.getpid(), self.threads or 0, self.ahead, "dp-powerflow worker")
+        facts = (other.fileno(), os.getpid(), self.threads or 0, "dp-powerflow worker")
         command = [os.fsdecode(executable) if executable else sys.executable, "-P", "-c", _COMMAND]
         command += map(str, facts)
         # Signals are for this process; a child that starts is not ready to ignore them.
@@ -281,17 +275,14 @@ class Pool:
     ----------
     workers : processes. One has all cores, others share them.
     threads : of the solver of each process instead.
-    ahead : module that they import before there is anything to do: then they start at once.
     most_items : after which a process is replaced by a new one; None for never.
     """
 
-    def __init__(
-        self, workers: int, *, threads: int | None = None, ahead: str = "", most_items: int | None = None
-    ) -> None:
-        self._workers, self._ahead, self._most_items = workers, ahead, most_items
+    def __init__(self, workers: int, *, threads: int | None = None, most_items: int | None = None) -> None:
+        self._workers, self._most_items = workers, most_items
         self._threads = threads or (None if workers == 1 else max(1, cores() // workers))
         self._failed_starts, self._closed = 0, False
-        self._idle = [self._new() for _ in range(workers if ahead else 0)]
+        self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
         self._waiting = ThreadPoolExecutor(max(1, workers))
 
@@ -316,15 +307,12 @@ class Pool:
         while self._idle:
             self._idle.pop().stop()
 
-    def _new(self) -> WorkerProcess:
-        return WorkerProcess(self._threads, self._ahead)
-
     def _taken(self) -> WorkerProcess:
         """A process that is idle, or a new one."""
         try:
             worker = self._idle.pop()
         except IndexError:
-            worker = self._new()
+            worker = WorkerProcess(self._threads)
         self._busy.add(worker)
         if self._closed:
             worker.kill()

@@ -390,27 +390,19 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True)
 
     Raises
     ------
-    CorpusError : there is no corpus of a fleet, or one of another version.
+    CorpusError : there is no corpus of a fleet that can be read.
+    ReleaseError : it is of another version.
     """
     place = location(path)
-    what = "URL" if isinstance(place, RemotePath) else "directory"
+    content = fleet_file(place)
     try:
-        content = fleet_file(place)
         manifest = json_object(content)
         names = tuple(str(item["name"]) for item in manifest["feeders"])
-    except (OSError, RecursionError, *MALFORMED) as error:
-        if isinstance(error, CorpusError):
-            raise
-        raise CorpusError(
-            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet",
-            code="release-not-found",
-        ) from error
+    except (RecursionError, *MALFORMED) as error:
+        raise CorpusError(f"{place / FLEET_FILE} cannot be read; fetch it again") from error
     if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
         raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")
-    try:
-        refuse_other_format(manifest, "fleet", str(place / FLEET_FILE))
-    except ReleaseError as error:
-        raise CorpusError(str(error)) from None
+    refuse_other_format(manifest, "fleet", str(place / FLEET_FILE))
     return Fleet(place, manifest, names, check)
 
 
@@ -419,13 +411,16 @@ def fleet_file(place: Location) -> bytes:
 
     Raises
     ------
-    OSError : there is none.
-    CorpusError : the store does not let anybody read it.
+    CorpusError : there is none, or the store does not let anybody read it.
     """
     try:
         return (place / FLEET_FILE).read_bytes()
     except OSError as error:
         if isinstance(place, Path) or isinstance(error, FileNotFoundError):
-            raise
+            raise CorpusError(
+                f"{place} has no {FLEET_FILE} that can be read; give the place of a finished fleet, or run "
+                "the fleet again to finish it",
+                code="release-not-found",
+            ) from error
         with loading(place):
             raise

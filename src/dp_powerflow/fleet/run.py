@@ -6,7 +6,7 @@
     out/feeder=<public name>/…   a complete release, which can be verified by itself
     state/internal/<fleet>/failures.json   INTERNAL, which feeders failed and why
 
-Workers check and make whole feeders (`making`); this process charges, keeps and publishes. A feeder that
+Workers check and make whole feeders (`FeederJob`); this process charges, keeps and publishes. A feeder that
 fails is reported to the data owner and does not stop the rest: that it failed may be a function of its
 network, so nothing in `out` says so. Run again, a fleet continues with what is missing.
 
@@ -21,16 +21,19 @@ import hashlib
 import itertools
 import json
 import re
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow._ending import NO_MEMORY
 from dp_powerflow._files import only_process
 from dp_powerflow._names import __version__
-from dp_powerflow._parallel import Engine, Kept
+from dp_powerflow._parallel import Engine, Kept, Threads
 from dp_powerflow._spending import of_one_feeder, true_words
+from dp_powerflow._threads import cores
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import (
@@ -41,7 +44,6 @@ from dp_powerflow.errors import (
     ServiceMapError,
 )
 from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, feeders_of, write_register
-from dp_powerflow.fleet.making import UNEXPECTED, Examined, FeederJob, Stage, Task
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import MeterFacts, refuse_alike
@@ -64,18 +66,27 @@ from dp_powerflow.pipeline.plan import (
     committed,
     is_begun,
     is_receipt,
+    keep_derived_model,
+    kept_model,
+    make_ready,
     open_ledger,
     plan_release,
     preview_network,
+    refuse_another_model,
     refuse_unpaid_model,
     was_charged,
 )
 from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
+    Made,
     Paid,
+    draw,
     fitted_model,
     keep_begun,
+    make,
     network_charge,
+    place_kept,
+    ready_writer,
     refuse_another_request,
     refuse_unpayable,
     reused_charge,
@@ -84,10 +95,12 @@ from dp_powerflow.pipeline.release import (
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import CarriedState, Files, PrivateState
 
-AHEAD = "dp_powerflow.fleet.making"
-"""What a worker imports while the meters are read."""
+UNEXPECTED = "unexpected"
+"""Code of what is no refusal: a defect, a lost worker, a file that cannot be read."""
+TRACEBACK = "traceback.txt"
+"""Where the private state keeps what is known of a defect; it may quote private values."""
 FEEDERS_PER_PROCESS = 200
 """Feeders, examined or made, after which a worker process is replaced: an engine of dss-python keeps about
 2 MB for ever, so that a process that opens thousands of feeders runs out of memory."""
@@ -190,16 +203,6 @@ def _is_begun(state: PrivateState, config: FleetConfig) -> bool:
     return any(kept.partition("_")[0] == config.fleet.id for kept in begun) or was_charged(state, own)
 
 
-def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str | None]]:
-    """Feeders that failed in the last run: key, public name, code and why; none if the file is damaged."""
-    try:
-        failed = json.loads(state.read_internal(fleet_id, FAILURES_FILE) or b"")["failed"]
-        whole = all(isinstance(item[key], str) for item in failed for key in ("feeder", "name"))
-        return [dict(item) for item in failed] if whole else []
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return []
-
-
 def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
     """Key of a feeder → its load points, from the PUBLIC column `feeder` of a service map.
 
@@ -221,6 +224,139 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
         if feeder:
             points.setdefault(feeder, []).append(point)
     return {feeder: tuple(members) for feeder, members in points.items()}
+
+
+# ---------------------------------------------------------------------------------------------- the workers
+#
+# A worker opens, checks, twins, solves, writes and hashes. It has the key, the load model, what the private
+# state keeps of its feeder and what was paid for it; ledger, meters and the directory of the state stay with
+# the data owner. What a worker writes to the private state goes back to the owner with its answer. Everything
+# random comes from the key, so a feeder whose worker is lost is made again by another one, to the same bits.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Examined:
+    """PRIVATE. All checks of a feeder are passed.
+
+    Attributes
+    ----------
+    dataset, frame : what a charge asks of the network (`NetworkFacts`).
+    inputs : keyed hash of everything but the config that decides the release.
+    nodes : PUBLIC. Released nodes.
+    warnings : PUBLIC. What public loads do.
+    """
+
+    dataset: str
+    frame: str
+    inputs: str
+    nodes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """PRIVATE. One feeder.
+
+    Attributes
+    ----------
+    name : its public name.
+    config : of its release.
+    files : what the private state keeps of it.
+    places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
+    paid : what was paid for it; None if it is only to be examined.
+    only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
+        keeps both before anybody sees the first part.
+    """
+
+    name: str
+    config: Config
+    files: Files
+    places: Mapping[int, str] | None = None
+    paid: Paid | None = None
+    only_draws: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stage:
+    """PRIVATE. How far a feeder has come.
+
+    Attributes
+    ----------
+    name : its public name.
+    examined, made : what was found, or made.
+    files : to be kept in the private state.
+    error : why it failed.
+    """
+
+    name: str
+    examined: Examined | None = None
+    made: Made | None = None
+    files: Files = field(default_factory=dict)
+    error: DpPowerflowError | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeederJob:
+    """PRIVATE. What all feeders of a fleet have in common.
+
+    Attributes
+    ----------
+    key : secret of the private state.
+    root : where the state is, for messages; no worker looks there.
+    meters : PUBLIC facts of the meters.
+    files : what the state keeps for all feeders: the load model, once it is fitted.
+    """
+
+    key: StreamKey
+    root: Path
+    meters: MeterFacts
+    files: Files = field(default_factory=dict)
+
+    def start(self, threads: int | None) -> Callable[[Task], Stage]:
+        """A worker with this many threads, None for all cores."""
+        return lambda task: self._stage(task, threads or cores())
+
+    def _stage(self, task: Task, threads: int) -> Stage:
+        """What is found or made, or why not: nothing is raised, for other feeders go on."""
+        state = CarriedState(self.root, self.key, {**self.files, **task.files})
+        try:
+            stage = self._done(task, state, threads)
+        except DpPowerflowError as error:
+            stage = Stage(task.name, error=error)
+        except OSError as error:
+            stage = Stage(task.name, error=DpPowerflowError(str(error), code=UNEXPECTED))
+        except MemoryError:
+            stage = Stage(task.name, error=DpPowerflowError(NO_MEMORY, code=UNEXPECTED))
+        except Exception:
+            kept = state.write_internal(task.config.release.id, TRACEBACK, traceback.format_exc().encode())
+            told = f"a defect of the program; report it, the details are in {kept}"
+            stage = Stage(task.name, error=DpPowerflowError(told, code=UNEXPECTED))
+        return replace(stage, files=state.taken())
+
+    def _done(self, task: Task, state: CarriedState, threads: int) -> Stage:
+        meters, places = self.meters, task.places
+        if places is not None:  # the nodes of this feeder alone
+            meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
+        ready = make_ready(task.config, state, history=meters)
+        inputs = ready.inputs
+        refuse_another_model(inputs)
+        if task.paid is None:
+            facts, nodes = ready.mode.facts(inputs), ready_writer(ready).layout.nodes
+            warned = ready.feasibility.warnings
+            return Stage(task.name, Examined(facts.dataset, facts.frame, inputs.identity, nodes, warned))
+        config, model = inputs.config, kept_model(inputs.config, state)
+        if model is None:
+            raise PrivacyError(
+                f"release '{config.model.reuse}' has fitted no load model yet; run it first",
+                code="model-reuse",
+            )
+        keep_derived_model(state, config.release.id, config.model.reuse, model)
+        if task.only_draws:
+            draw(ready, task.paid, model)
+            return Stage(task.name)
+        with place_kept(ready):
+            made = make(ready, task.paid, draw(ready, task.paid, model), Threads(threads))
+        return Stage(task.name, made=made)
 
 
 # ------------------------------------------------------------------------------------------------- the run
@@ -455,7 +591,7 @@ class _Run:
         self.progress(self.ended, len(self.ways))
         try:
             if missing:
-                with engine.kept(AHEAD, len(missing), FEEDERS_PER_PROCESS) as workers:
+                with engine.kept(len(missing), FEEDERS_PER_PROCESS) as workers:
                     self._make(missing, workers)
         finally:
             self.say("what is said of the whole")
@@ -601,18 +737,16 @@ class _Run:
         self.progress(self.ended, len(self.ways))
 
     def _tell_the_owner(self) -> None:
-        """Keep which feeders failed; a run that did not come to one says what the last run said."""
-        ways, fleet_id = self.ways.values(), self.config.fleet.id
+        """Keep which feeders failed; a run that did not examine all leaves what the last run said."""
         failed = [
-            {"feeder": way.feeder.key, "name": way.feeder.name, "code": way.code, "problem": way.problem}
-            for way in ways
+            {"feeder": way.feeder.key, "name": name, "code": way.code, "problem": way.problem}
+            for name, way in self.ways.items()
             if way.problem is not None
         ]
-        waiting = {way.feeder.name for way in ways if not (way.ended or way.examined or way.paid)}
-        failed += [item for item in read_failures(self.state, fleet_id) if item.get("name") in waiting]
-        content = {"marking": INTERNAL, "fleet": fleet_id, "failed": failed}
-        text = json.dumps(content, indent=1, ensure_ascii=False)
-        self.state.write_internal(fleet_id, FAILURES_FILE, text.encode())
+        if all(way.ended or way.examined for way in self.ways.values()):
+            content = {"marking": INTERNAL, "fleet": self.config.fleet.id, "failed": failed}
+            text = json.dumps(content, indent=1, ensure_ascii=False)
+            self.state.write_internal(self.config.fleet.id, FAILURES_FILE, text.encode())
 
 
 def _refuse_another_config(config: FleetConfig, state: PrivateState) -> None:
@@ -679,7 +813,7 @@ def plan_fleet(config: FleetConfig, *, engine: Engine, progress: Progress = lamb
         found[stage.name], run.ways[stage.name].examined = stage, stage.examined
         progress(len(found), len(run.ways))
 
-    with engine.kept(AHEAD, len(run.ways), FEEDERS_PER_PROCESS) as workers:
+    with engine.kept(len(run.ways), FEEDERS_PER_PROCESS) as workers:
         cost = run.cost
         run.map(workers, map(run.task, run.ways.values()), examined)
     data = ChargedData(run.meters.identity, cost.loads_cap, config.fleet.continues_loads)

@@ -15,20 +15,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
-from dp_powerflow.corpus.storage import (
-    KEPT_BYTES,
-    Location,
-    RemotePath,
-    loading,
-    location,
-    one_reading,
-    readers_of,
-)
+from dp_powerflow.corpus.storage import KEPT_BYTES, Location, RemotePath, location, one_reading
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import (
     FLEET_FILE,
@@ -41,16 +34,17 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     fleet_page,
     fleet_words,
+    is_fleet,
     partition,
+    read_entries,
     shared,
 )
 from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     DIGEST,
-    MALFORMED,
-    MANIFEST_FILE,
     MODEL_FILE,
     Check,
+    Manifest,
     ReleaseError,
     at_most,
     check,
@@ -60,19 +54,26 @@ from dp_powerflow.manifest.model import (
     json_object,
     refuse_other_format,
 )
-from dp_powerflow.manifest.twin import version_of
-from dp_powerflow.manifest.verify import SEED, VerifyReport, manifest_content, parsed_manifest, verify_release
+from dp_powerflow.manifest.verify import (
+    SEED,
+    VerifyReport,
+    check_seed,
+    checks_of,
+    manifest_content,
+    parsed_manifest,
+    read_manifest,
+    verify_release,
+)
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.plan import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
-from dp_powerflow.privacy.state import PrivateState, check_release_id
+from dp_powerflow.privacy.state import PrivateState
 
 Progress = Callable[[int, int], None]
 
 WORTH_PROCESSES = 32
 """Feeders per core from which processes pay for their start."""
-_FROM_THE_SYSTEM = "The noise is stated to come from a secret key of the operating system."
 _AT_ONCE = 4
 """Feeders of a store that one process reads at the same time; each keeps its share in memory."""
 
@@ -89,16 +90,10 @@ def verify_fleet(
 
     Raises
     ------
-    ReleaseError : there is no `fleet.json`.
-    CorpusError : a store does not answer, or changes meanwhile.
+    CorpusError : there is no `fleet.json`, or a store does not answer or changes meanwhile.
     """
     place = location(path)
-    try:
-        content = fleet_file(place)
-    except OSError as error:
-        raise ReleaseError(
-            f"{place} has no {FLEET_FILE} that can be read; run the fleet again to finish it"
-        ) from error
+    content = fleet_file(place)
     digest = hashlib.sha256(content).hexdigest()
     try:
         manifest = json_object(content)
@@ -107,14 +102,17 @@ def verify_fleet(
     there = contents(place)
     directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
     reports, entries = _read_all(place, directories, state_path, progress)
-    seeded = [item for report in reports.values() for item in report.failures if item.name == SEED]
+    seeded = any(item.name == SEED for report in reports.values() for item in report.failures)
+    looks: dict[str, Callable[[dict[str, Any]], Iterable[Check]]] = {
+        "feeders": partial(_check_directory, there),
+        "statement": partial(_check_statement, entries),
+        "page": partial(_check_page, place, entries),
+    }
     checks = (
         _check_fleet_file(content, manifest),
-        _check_directory(there, manifest),
-        _check_statement(manifest, entries),
-        _check_page(place, manifest, entries),
+        *checks_of(looks, manifest),
         *(_check_feeder(name, report) for name, report in reports.items()),
-        seeded[0] if seeded else Check(SEED, bool(reports), _FROM_THE_SYSTEM),
+        check_seed(insecure=seeded or not reports),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
     warned = [text for report in reports.values() for text in report.warnings]
@@ -208,14 +206,10 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     return check("fleet", problems, f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
 
 
-def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Check:
+def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Iterator[Check]:
     """The feeders that are there against those that are listed."""
-    try:
-        listed = {partition(str(item["name"])) for item in manifest["feeders"]}
-    except MALFORMED:
-        return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
-    beside = {FLEET_FILE, PAGE_FILE}
-    found = {name: is_folder for name, is_folder in there.items() if name not in beside}
+    listed = {partition(str(item["name"])) for item in manifest["feeders"]}
+    found = {name: is_folder for name, is_folder in there.items() if name not in (FLEET_FILE, PAGE_FILE)}
 
     def problems() -> Iterator[str]:
         for name in sorted(listed | found.keys()):
@@ -226,42 +220,35 @@ def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Che
             elif not found[name]:
                 yield f"{name} is not a directory."
 
-    return check("feeders", problems(), f"All {len(listed)} feeders are present and nothing else.")
+    yield check("feeders", problems(), f"All {len(listed)} feeders are present and nothing else.")
 
 
-def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
+def _check_statement(entries: list[FeederEntry], manifest: dict[str, Any]) -> Iterator[Check]:
     """The whole file against the one that the feeders' manifests determine."""
-    name = "statement"
-    try:
-        fleet_id, customers = manifest["fleet"]["id"], manifest["customers"]
-        problems = contradictions(fleet_id, entries)
-        if not problems:
-            expected = fleet_manifest(fleet_id, entries, manifest["page_sha256"])
-            del expected[DIGEST]
-            stated = {key: value for key, value in manifest.items() if key != DIGEST}
-            problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
-        figures = f"epsilon at most {at_most(customers['epsilon'])} at delta {in_digits(customers['delta'])}"
-    except MALFORMED:
-        return Check(name, False, f"{FLEET_FILE} or a feeder's manifest cannot be read.")
+    fleet_id, customers = manifest["fleet"]["id"], manifest["customers"]
+    problems = contradictions(fleet_id, entries)
+    if not problems:
+        expected = fleet_manifest(fleet_id, entries, manifest["page_sha256"])
+        differ = differences(manifest, expected | {DIGEST: manifest.get(DIGEST)})
+        problems = [f"The entry {where} is wrong." for where in differ]
     good = (
         f"Every entry of {FLEET_FILE} follows from the manifests of the feeders. All feeders together cost a "
-        f"load point {figures}, the cost of one model for all."
+        f"load point epsilon at most {at_most(customers['epsilon'])} at delta "
+        f"{in_digits(customers['delta'])}, the cost of one model for all."
     )
-    return check(name, problems, good)
+    yield check("statement", problems, good)
 
 
-def _check_page(place: Location, manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
+def _check_page(place: Location, entries: list[FeederEntry], manifest: dict[str, Any]) -> Iterator[Check]:
     """The page against its hash, and against the one that the feeders' manifests determine."""
-    problems = []
-    try:
+    content, problems = b"", []
+    with suppress(OSError):
         content = (place / PAGE_FILE).read_bytes()
-        if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
-            problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-        if fleet_page(manifest["fleet"]["id"], entries).to_html() != content:
-            problems.append(f"{PAGE_FILE} does not say what the feeders say.")
-    except (OSError, *MALFORMED):
-        problems = [f"{PAGE_FILE} or what it follows from cannot be read."]
-    return check("page", problems, f"{PAGE_FILE} says what the manifests of the feeders say.")
+    if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
+        problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
+    if fleet_page(manifest["fleet"]["id"], entries).to_html() != content:
+        problems.append(f"{PAGE_FILE} does not say what the feeders say.")
+    yield check("page", problems, f"{PAGE_FILE} says what the manifests of the feeders say.")
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:
@@ -272,7 +259,7 @@ def _check_feeder(name: str, report: VerifyReport) -> Check:
 
 # ------------------------------------------------------------------------------------------- witnesses
 
-_FIGURES = ("unit", "spent")
+_FIGURES = {"unit", "spent"}
 """Of an account; sentences belong to the version that wrote them."""
 _OLDER = "an older copy of the private state was put back, or the release was made with another one"
 
@@ -308,77 +295,44 @@ def hear_witnesses(state_path: Path | str, places: Iterable[str]) -> Testimony:
     for release_id, content in kept_models(state):
         ids = {release_id, release_id.partition("_")[0]}  # its release, or its fleet
         payers.setdefault(hashlib.sha256(content).hexdigest(), set()).update(ids)
-    manifests = [manifest for place in places for manifest in _witnesses(location(place))]
+    manifests = [manifest for place in map(location, places) for manifest in _witnesses(place)]
     told = [text for manifest in manifests for text in _contradictions(manifest, state, accounts, payers)]
     return Testimony(len(manifests), tuple(told))
 
 
-def _witnesses(place: Location) -> Iterator[dict[str, Any]]:
+def _witnesses(place: Location) -> list[Manifest[Any]]:
     """The manifest of a release, or of every feeder of a fleet."""
-    fleet = place / FLEET_FILE
-    with loading(place):
-        is_fleet = fleet.exists()
-    if not is_fleet:
-        yield _witness(place / MANIFEST_FILE)
-        return
-    try:
-        names = [str(feeder["name"]) for feeder in _witness(fleet)["feeders"]]
-    except (KeyError, TypeError):
-        raise ReleaseError(f"{fleet} lists no feeders; check the fleet with 'dp-powerflow verify'") from None
-    yield from in_order(
-        _witness, [place / partition(name) / MANIFEST_FILE for name in names], readers_of(place)
-    )
-
-
-def _witness(place: Location) -> dict[str, Any]:
-    with loading(place):
-        content = place.read_bytes()
-    try:
-        return json_object(content)
-    except (ValueError, RecursionError):
-        raise ReleaseError(f"{place} is not of a release; check it with 'dp-powerflow verify'") from None
+    if is_fleet(place):
+        return [entry.manifest for entry in read_entries(place)]
+    return [read_manifest(place)[0]]
 
 
 def _contradictions(
-    manifest: Mapping[str, Any],
-    state: PrivateState,
-    accounts: Sequence[Account],
-    payers: Mapping[str, set[str]],
+    manifest: Manifest[Any], state: PrivateState, accounts: Sequence[Account], payers: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """One sentence for each thing that a release states and the private state does not know."""
-    try:
-        release_id = check_release_id(str(manifest["release"]["id"]))
-        stated = {what: dict(manifest["composition"][what]) for what in ("loads", "network")}
-        network = str(manifest["guarantee"]["network"].get("twin") or release_id)
-        model, commitment = str(manifest["files"][MODEL_FILE]), manifest["internal_report"]["sha256"]
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise ReleaseError(
-            "a witness is not the manifest of a release; check it with 'dp-powerflow verify'"
-        ) from None
+    release_id, stated = manifest.release.id, manifest.composition
     kept = any(release_id in ids for ids in payers.values())
-    paid = payers.get(model, set()) | (set() if kept else {release_id})
-    for what, name, counts in (
-        ("loads", "customers", paid.__contains__),
-        ("network", "network", lambda charged: version_of(charged, network) is not None),
+    paid = payers.get(manifest.files[MODEL_FILE], set()) | (set() if kept else {release_id})
+    of_network = partial(manifest.guarantee.network.is_paid_by, release_id=release_id)
+    for stem, name, said, counts in (
+        ("loads", "customers", stated.loads, paid.__contains__),
+        ("network", "network", stated.network, of_network),
     ):
         balances = [
             account.as_of(spend.entry).balance
             for account in accounts
-            if account.kind.stem.startswith(what)
+            if account.kind.stem.startswith(stem)
             for spend in account.spends
             if counts(spend.release_id)
         ]
+        figures = [account_of(balance).model_dump(include=_FIGURES) for balance in balances]
         if not balances:
             yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."
-        elif not any(_agree(account_of(balance).model_dump(), stated[what]) for balance in balances):
+        elif all(any(differences(said.model_dump(include=_FIGURES), own)) for own in figures):
             yield (
                 f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
                 f"{_OLDER}."
             )
-    if committed(state, release_id) not in (None, commitment):
+    if committed(state, release_id) not in (None, manifest.internal_report.sha256):
         yield f"Release '{release_id}' commits to another internal report than the one kept: {_OLDER}."
-
-
-def _agree(own: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
-    here, there = ({name: account.get(name) for name in _FIGURES} for account in (own, stated))
-    return not any(True for _ in differences(there, here))

@@ -31,7 +31,7 @@ from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.feeders import find_sources, read_fleet_config, read_register
 from dp_powerflow.fleet.manifest import fleet_page, read_entries
-from dp_powerflow.fleet.run import read_failures, read_feeder_map
+from dp_powerflow.fleet.run import read_feeder_map
 from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.script import read_script
@@ -324,8 +324,7 @@ def _summary(root: Path, chosen: dpf.Config) -> tuple[Any, ...]:
     """All that is read of a private state by those who plan and make releases."""
     state = PrivateState.open(root, create=False, insecure_seed=SEED)
     ledger = open_ledger(state)
-    failures = [item["feeder"] for item in read_failures(state, FLEET)]
-    return ledger.summary(), ledger.spends(), read_register(state, FLEET), failures, kept_model(chosen, state)
+    return ledger.summary(), ledger.spends(), read_register(state, FLEET), kept_model(chosen, state)
 
 
 OWNED: dict[str, Make] = {
@@ -352,7 +351,6 @@ OWNED: dict[str, Make] = {
     "receipt": state_file("internal/r-1/paid-5.json"),
     "kept model": state_file("internal/r-1/model.json"),
     "fleet register": state_file(f"internal/{FLEET}/feeders.json"),
-    "fleet failures": state_file(f"internal/{FLEET}/failures.json"),
 }
 
 

@@ -95,9 +95,6 @@ class World:
         register = {"alder": {"name": "feeder-0001", "charged under": ["r-1"]}}
         register |= {"b/irch": {"name": "f2", "charged under": []}}
         state.write_internal(FLEET, "feeders.json", json.dumps(register).encode())
-        failed = {"feeder": "alder", "name": "f", "problem": "p"}
-        failures = {"marking": "INTERNAL", "fleet": FLEET, "failed": [failed]}
-        state.write_internal(FLEET, "failures.json", json.dumps(failures).encode())
         return made.state
 
     @cached_property
