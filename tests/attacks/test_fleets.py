@@ -193,19 +193,6 @@ def test_a_run_that_does_not_come_to_a_feeder_does_not_forget_that_it_failed(
     assert [item["feeder"] for item in kept["failed"]] == ["birch"]
 
 
-def test_feeders_that_fail_first_do_not_keep_the_others_from_being_made(tmp_path: Path) -> None:
-    keys = [f"feeder-{number}" for number in range(7)]
-    for key in keys:
-        write(tmp_path, BAD, key)
-    config = on_twins(tmp_path, fleet={"same_frame": None})
-    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
-    last = feeders_of(config, state, Ledger.open(state))[-1]
-    write(tmp_path, circuit(1.0), last.key)
-    result = run_fleet(config, engine=Here())
-    assert [outcome.key for outcome in result.outcomes if outcome.problem is None] == [last.key]
-    assert [path.name for path in (tmp_path / "out").glob("feeder=*")] == [f"feeder={last.name}"]
-
-
 class Losing(LossyKept):
     """Workers that end early, or with the first feeder, in one of the two phases."""
 
@@ -615,18 +602,6 @@ def test_a_reason_of_the_list_does_not_explain_the_same_frame_and_one_by_name_do
     assert open_account(b"3", frame=SHAPE, unrelated=named).name == "network-instance-3"
     assert open_account(b"4", frame=SHAPE, continues=opened.name).name == opened.name
     assert len(Ledger.inspect(tmp_path / "state").summary().accounts) == 3
-
-
-def test_an_account_of_an_earlier_version_learns_its_frame_when_it_is_used(
-    open_account: Callable[..., ledgers.Opened], tmp_path: Path
-) -> None:
-    open_account(b"1", unrelated=FIRST)
-    entries = Ledger.inspect(tmp_path / "state").summary().entries
-    for _ in range(2):
-        open_account(b"1", frame=SHAPE)
-        assert Ledger.inspect(tmp_path / "state").summary().entries == entries + 1
-    with pytest.raises(PrivacyError, match="has the nodes and connections"):
-        open_account(b"2", frame=SHAPE, unrelated=SECOND)
 
 
 def test_the_frame_knows_structure_and_nothing_else() -> None:

@@ -89,15 +89,6 @@ def test_a_renamed_export_of_a_feeder_is_asked_about_before_anything_is_spent(re
     assert len(before) == 2
 
 
-def test_the_question_stays_when_the_new_name_comes_in_a_later_run(made: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(made, tmp_path / "copy"))
-    (folder / "feeders" / "alder.dss").unlink()
-    assert not run_fleet(twins(folder), engine=Here()).failed  # a shorter list by itself asks nothing
-    write(folder, alder_2=1.0001)
-    with pytest.raises(PrivacyError, match=ASKED):
-        run_fleet(twins(folder), engine=Here())
-
-
 def test_a_name_that_was_registered_but_never_charged_is_new_as_well(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "copy"))
     (folder / "feeders" / "alder-2.dss").write_text(circuit(1.0).replace("New Line", "New Lnie"))

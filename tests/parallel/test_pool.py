@@ -16,7 +16,7 @@ import pytest
 
 from dp_powerflow._parallel import Pool, processes
 from dp_powerflow._parallel.processes import WorkerDefectError
-from dp_powerflow.errors import DpPowerflowError, PowerFlowError
+from dp_powerflow.errors import DpPowerflowError, MissingExtraError, PowerFlowError
 from support.parallel_jobs import CANARY, Failing, Squares, children
 
 
@@ -82,6 +82,7 @@ def test_a_process_is_replaced_after_so_many_items(tmp_path: Path) -> None:
     ("how", "kind", "words"),
     [
         ("known", PowerFlowError, "no solution"),
+        ("extra", MissingExtraError, "pip install"),
         ("kill", DpPowerflowError, "ended unexpectedly"),
         ("unexpected", WorkerDefectError, CANARY),
     ],
