@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow._parallel import Job, Kept
+from dp_powerflow._parallel import Kept
+from dp_powerflow._parallel.local import Job
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet import publishing

@@ -17,8 +17,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from dp_powerflow._parallel import DaskScheduler, Local, Processes, Sealed, engine_of
+from dp_powerflow._parallel import DaskScheduler, Local, Processes, engine_of
 from dp_powerflow._parallel.cluster import Parcel, Workers
+from dp_powerflow._parallel.local import Sealed
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.release import run_release
@@ -213,7 +214,7 @@ def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
         assert CANARY.encode() in held_by_scheduler(cluster.scheduler)
 
 
-@pytest.mark.parametrize("wrapped", [Sealed(Failing("known")), Parcel.of(CANARY)])
+@pytest.mark.parametrize("wrapped", [Sealed(Failing("known")), Parcel(CANARY)])
 def test_what_travels_shows_nothing(wrapped: Any) -> None:
     for text in (str(wrapped), repr(wrapped), f"{wrapped}", repr([wrapped]), repr(vars(wrapped).keys())):
         assert CANARY not in text

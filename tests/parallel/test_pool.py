@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow._parallel import Pool, processes
-from dp_powerflow._parallel.processes import WorkerDefectError
+from dp_powerflow._parallel import local
+from dp_powerflow._parallel.local import Pool, WorkerDefectError
 from dp_powerflow.errors import DpPowerflowError, MissingExtraError, PowerFlowError
 from support.parallel_jobs import CANARY, Failing, Squares, children
 
@@ -93,7 +93,7 @@ def test_a_failure_ends_the_map_with_its_kind(how: str, kind: type[Exception], w
 
 
 def test_workers_that_cannot_start_end_the_run_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_COMMAND", "raise SystemExit(1)")
+    monkeypatch.setattr(local, "_COMMAND", "raise SystemExit(1)")
     with closing(Pool(1)) as pool, pytest.raises(DpPowerflowError, match="end as soon as they start"):
         pool.map(Failing("known"), range(3), lambda _: None)
 

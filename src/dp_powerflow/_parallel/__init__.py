@@ -6,22 +6,18 @@ The only package that makes pools or processes, or imports Dask.
 from __future__ import annotations
 
 from dp_powerflow._parallel.cluster import DaskScheduler
-from dp_powerflow._parallel.local import Engine, Kept, Local, Processes, Runner, Threads, run_on_pool
-from dp_powerflow._parallel.processes import Job, Pool, Rest, Sealed
+from dp_powerflow._parallel.local import Engine, Kept, Local, Processes, Rest, Runner, Threads, run_on_pool
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
 
 __all__ = [
     "DaskScheduler",
     "Engine",
-    "Job",
     "Kept",
     "Local",
-    "Pool",
     "Processes",
     "Rest",
     "Runner",
-    "Sealed",
     "Threads",
     "engine_of",
     "run_on_pool",

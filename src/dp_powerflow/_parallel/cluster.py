@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow._files import noted, remove_unlocked
-from dp_powerflow._parallel.local import Engine, Kept
-from dp_powerflow._parallel.processes import Failure, Job, Result, Sealed, unwrapped
+from dp_powerflow._parallel.local import Engine, Failure, Job, Kept, Result, Sealed, unwrapped
 from dp_powerflow._spending import NOTHING_SPENT, RESUME
 from dp_powerflow.errors import ConfigError, DpPowerflowError, Lines, printable, require
 
@@ -37,15 +36,11 @@ AHEAD = 2
 class Parcel:
     """PRIVATE. Something on its way, read where it is needed; it says nothing but that."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    @classmethod
-    def of(cls, thing: object) -> Parcel:
-        return cls(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
+    def __init__(self, thing: object) -> None:
+        self._content = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
 
     def opened(self) -> Any:
-        return pickle.loads(self._content)  # made by `of` in this run # nosec B301
+        return pickle.loads(self._content)  # made in this run # nosec B301
 
     def __repr__(self) -> str:
         return "Parcel(PRIVATE)"
@@ -120,7 +115,7 @@ class Workers:
         def submit(item: Any, losses: int = 0) -> None:
             if not sent or sent[0].status != "finished":
                 sent[:] = [_send(client, sealed, broadcast=True)]
-            there = _send(client, Parcel.of(item))
+            there = _send(client, Parcel(item))
             key = f"task-{secrets.token_hex(8)}"
             future = client.submit(_attempt, sent[0], there, key=key, pure=False)
             under_way[future] = item, losses, there
@@ -176,10 +171,10 @@ def _send(client: Any, thing: object, *, broadcast: bool = False) -> Any:
 def _attempt(sealed: Sealed, item: Parcel) -> Parcel:
     """One item on a worker of Dask, which shows and logs what a task raises: so nothing is raised."""
     try:
-        return Parcel.of(sealed.attempt(item.opened()))
+        return Parcel(sealed.attempt(item.opened()))
     except Exception as error:  # whatever it is, its text may quote private data
         words = f"a task failed on a worker with {described(error)}; this is a bug, report it"
-        return Parcel.of(Failure(DpPowerflowError(words)))
+        return Parcel(Failure(DpPowerflowError(words)))
 
 
 def described(error: Exception) -> str:
