@@ -357,6 +357,17 @@ def test_a_model_that_was_never_fitted_is_asked_for_before_any_network_is_charge
     assert spends(tmp_path) == before
 
 
+def test_a_model_that_was_fitted_otherwise_is_found_before_a_network_is_charged(tmp_path: Path) -> None:
+    write(tmp_path, circuit(1.0))
+    assert not run_fleet(one(tmp_path, "twin"), engine=Here()).failed
+    before = spends(tmp_path)
+    south = {"same_frame": None, "id": "south", "continues": "north", "output": "south"}
+    again = on_twins(tmp_path, fleet=south, model={"reuse": "north", "bounds": [0.01, 3.0]})
+    assert not plan_fleet(again, engine=Here()).possible
+    assert len(run_fleet(again, engine=Here()).failed) == 1
+    assert spends(tmp_path) == before
+
+
 @pytest.mark.parametrize("mode", ["true", "twin"])
 def test_at_a_url_nothing_of_a_network_is_there_before_it_is_paid_and_its_twin_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str

@@ -253,12 +253,6 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
     copied: Path, shell: Shell
 ) -> None:
     (copied / "fleet.toml").write_text(toml_of())
-    code, out, err = shell("fleet", "fleet.toml", "--plan", "--json", cwd=copied)
-    assert code == 3  # one of them would fail
-    assert "INTERNAL" in err
-    plan = json.loads(out)
-    assert {item["feeder"] for item in plan["feeders"] if item["problem"]} == {BROKEN}
-    assert plan["customers"]["already_charged"] is True
     code, out, err = shell("fleet", "fleet.toml", "--workers", "1", cwd=copied)
     assert code == 1
     assert out == ""
@@ -278,8 +272,9 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
 def test_the_plan_shows_costs_and_spends_nothing(tmp_path: Path, shell: Shell) -> None:
     write_feeders(tmp_path)
     (tmp_path / "fleet.toml").write_text(toml_of())
-    code, out, _ = shell("fleet", "fleet.toml", "--plan", cwd=tmp_path)
+    code, out, err = shell("fleet", "fleet.toml", "--plan", cwd=tmp_path)
     assert code == 3  # one of them would fail
+    assert "INTERNAL" in err
     assert "6 feeders, 5 of them usable" in out
     assert "ε at most 4 at δ = 1e-05" in out
     assert "cannot be released: OpenDSS rejects" in " ".join(out.split())
