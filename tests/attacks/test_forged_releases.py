@@ -23,8 +23,6 @@ import dp_powerflow as dpf
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.tables import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
-from dp_powerflow.fleet.manifest import FeederEntry
-from dp_powerflow.fleet.publishing import fleet_page
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.manifest import verify
@@ -46,7 +44,6 @@ from dp_powerflow.manifest.verify import check_release, manifest_content, open_r
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.page import read_summary
 from dp_powerflow.pipeline.deriving.derived import card_bytes, certificate_html, check_derived, open_files
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.pipeline.release import run_release
@@ -591,19 +588,3 @@ def _reseal(path: Path) -> None:
     (path / "croissant.json").write_bytes(croissant_bytes(parse_manifest(manifest), manifest["files"]))
     manifest["files"]["croissant.json"] = sha256((path / "croissant.json").read_bytes())
     rewrite(path, manifest, sealed=True)
-
-
-# ------------------------------------------------------------------------------ what pages are read for
-@pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "1" + 400 * "0", "-1", '"<b>"', "null"])
-def test_key_figures_that_somebody_put_into_a_page_are_not_shown(page_forger: Forger, figure: str) -> None:
-    page = (page_forger.opened.directory / "quality.html").read_bytes()
-    honest = read_summary(page)
-    assert honest is not None
-    entry = f'"inside_a":{json.dumps(honest["inside_a"])}'.encode()
-    assert entry in page
-    summary = read_summary(page.replace(entry, f'"inside_a":{figure}'.encode()))
-    assert page_forger.opened.manifest is not None
-    entries = [FeederEntry("north", page_forger.opened.manifest, 64 * "0")]
-    found = [{} if known is None else {"north": known} for known in (honest, summary)]
-    pages = [fleet_page("fleet", entries, known).to_html().decode() for known in found]
-    assert ['href="feeder=north/quality.html"' in text for text in pages] == [True, False]

@@ -20,7 +20,7 @@ from dp_powerflow import _files, cli
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import Local, cluster
 from dp_powerflow._parallel.cluster import refuse_unfit_workers
-from dp_powerflow._parallel.processes import Failure, Sealed
+from dp_powerflow._parallel.local import Failure, Sealed
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.cli import app
 from dp_powerflow.errors import ConfigError, CorpusError, FeederError, PrivacyError, PrivateStateError
@@ -167,13 +167,13 @@ def workers_of(program: str) -> Iterator[tuple[subprocess.Popen[bytes], list[Any
 
 # The worker holds the lock of its interpreter for ever: no thread of it can notice anything.
 BUSY = """
-from dp_powerflow._parallel import Pool
+from dp_powerflow._parallel.local import Pool
 from support.parallel_jobs import HoldingTheLock
 Pool(1).map(HoldingTheLock(1), [0], print)
 """
 STARTING = """
 import os, time
-from dp_powerflow._parallel.processes import WorkerProcess
+from dp_powerflow._parallel.local import WorkerProcess
 worker = WorkerProcess(1)
 os.write(1, b".")
 time.sleep(1000)
@@ -192,7 +192,7 @@ def test_no_worker_outlives_a_parent_that_is_killed(program: str) -> None:
 
 @ON_LINUX
 def test_a_worker_whose_parent_is_gone_already_does_not_begin() -> None:
-    program = "from dp_powerflow._parallel.processes import end_with; end_with(1); print('went on')"
+    program = "from dp_powerflow._parallel.local import end_with; end_with(1); print('went on')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 

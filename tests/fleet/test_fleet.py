@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import stat
 import sys
@@ -16,10 +15,10 @@ import pytest
 from dp_powerflow import _parallel
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet import making
+from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.feeders import feeders_of, read_register
 from dp_powerflow.fleet.manifest import fleet_words, open_fleet
-from dp_powerflow.fleet.run import FleetResult, Outcome, Warned, plan_fleet, run_fleet
+from dp_powerflow.fleet.run import FleetResult, plan_fleet, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -64,20 +63,6 @@ def test_five_feeders_are_released_and_the_broken_one_is_reported(made: tuple[Pa
         *(f"feeder={name}" for name in released),
     }
     assert {path.name for path in folder.iterdir()} == {"feeders", "out", "state"}
-
-
-def test_warnings_that_differ_in_figures_are_one_and_nothing_is_dropped() -> None:
-    warned = Warned()
-    warned.of_all("noise is weak")
-    warned.of_feeder("feeder-0003", "21 % are outside 0.9 to 1.1 p.u.", "taps are at 1e-5")
-    warned.of_feeder("feeder-0001", "7.5 % are outside 0.9 to 1.1 p.u.")
-    warned.of_all("noise is weak", "loads are simulated")
-    assert warned.sentences() == (
-        "feeder-0001 and 1 more, with other figures: 7.5 % are outside 0.9 to 1.1 p.u.",
-        "feeder-0003: taps are at 1e-5",
-        "noise is weak",
-        "loads are simulated",
-    )
 
 
 def test_result_and_plan_are_shown_in_one_line_without_names(made: tuple[Path, FleetResult]) -> None:
@@ -191,16 +176,14 @@ def test_an_interrupted_fleet_resumes_to_the_same_bits(
 ) -> None:
     write_feeders(tmp_path)
 
-    def interrupt_after_two(outcome: Outcome) -> None:
-        if outcome.name == "feeder-0002":
+    def interrupt(done: int, total: int) -> None:
+        if done == 3:  # the broken one failed before
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_fleet(fleet_config(tmp_path), engine=Here(), on_outcome=interrupt_after_two)
+        run_fleet(fleet_config(tmp_path), engine=Here(), progress=interrupt)
     assert verify_fleet(tmp_path / "out").verdict == "demonstration"
-    there = set(open_fleet(tmp_path / "out").names)
-    assert "feeder-0002" in there
-    assert len(there) < 5
+    assert len(open_fleet(tmp_path / "out").names) == 2
 
     run_fleet(fleet_config(tmp_path), engine=Here())
     assert not (tmp_path / "out.partial-north").exists()
@@ -217,13 +200,13 @@ def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value
     def fail(*_: object, **__: object) -> None:
         raise KeyError("load 17.25 kW of customer 9")
 
-    monkeypatch.setattr(making, "make_ready", fail)
+    monkeypatch.setattr(fleet_run, "make_ready", fail)
     result = run_fleet(fleet_config(tmp_path), engine=Here())
     assert len(result.failed) == 6
     problems = " ".join(str(outcome.problem) for outcome in result.failed)
     assert "a defect of the program" in problems
     assert "17.25" not in problems
-    [first, *_] = sorted(result.internal.glob("*-traceback.txt"))
+    [first, *_] = sorted(result.internal.parent.glob("north_*/traceback.txt"))
     assert "17.25" in first.read_text()
     assert stat.S_IMODE(first.stat().st_mode) == 0o600
     assert not (tmp_path / "out").exists()
@@ -270,12 +253,6 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
     copied: Path, shell: Shell
 ) -> None:
     (copied / "fleet.toml").write_text(toml_of())
-    code, out, err = shell("fleet", "fleet.toml", "--plan", "--json", cwd=copied)
-    assert code == 3  # one of them would fail
-    assert "INTERNAL" in err
-    plan = json.loads(out)
-    assert {item["feeder"] for item in plan["feeders"] if item["problem"]} == {BROKEN}
-    assert plan["customers"]["already_charged"] is True
     code, out, err = shell("fleet", "fleet.toml", "--workers", "1", cwd=copied)
     assert code == 1
     assert out == ""
@@ -287,7 +264,7 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
     assert json.loads(out)["released"] == 6
     code, out, _ = shell("verify", "out", cwd=copied)
     assert code == 0
-    assert re.search(r"ok    releases: 6 feeders intact: \d+ checks each", out), out
+    assert "ok    releases: 6 feeders intact." in out
     assert "feeder-0001:" not in out
     assert "verdict: demonstration: intact" in out
 
@@ -295,8 +272,9 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
 def test_the_plan_shows_costs_and_spends_nothing(tmp_path: Path, shell: Shell) -> None:
     write_feeders(tmp_path)
     (tmp_path / "fleet.toml").write_text(toml_of())
-    code, out, _ = shell("fleet", "fleet.toml", "--plan", cwd=tmp_path)
+    code, out, err = shell("fleet", "fleet.toml", "--plan", cwd=tmp_path)
     assert code == 3  # one of them would fail
+    assert "INTERNAL" in err
     assert "6 feeders, 5 of them usable" in out
     assert "ε at most 4 at δ = 1e-05" in out
     assert "cannot be released: OpenDSS rejects" in " ".join(out.split())

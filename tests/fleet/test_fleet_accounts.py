@@ -26,7 +26,7 @@ SAME = {"feeders": ["alder", "alder-2", "alder-3", "birch", "cedar", "elm"], "re
 FLEET: dict[str, Any] = {"network_epsilon_cap": 9.0, "same_frame": SAME}
 ASKED = (
     r"feeder 'alder' was charged to account network-twin-\d and is no longer listed, while 'alder-2' is new; "
-    r'.*\n    \[overrides."alder-2"\]\n    continues_network = "network-twin-\d"\n'
+    r'list it again, .*\n    \[overrides."alder-2"\]\n    continues_network = "network-twin-\d"\n'
     r'.*under \[fleet\].*\n    unrelated = { accounts = \["network-twin-\d"\], reason = "<why>" }'
 )
 
@@ -87,15 +87,6 @@ def test_a_renamed_export_of_a_feeder_is_asked_about_before_anything_is_spent(re
         plan_fleet(twins(renamed), engine=Here())
     assert charged(renamed) == before
     assert len(before) == 2
-
-
-def test_the_question_stays_when_the_new_name_comes_in_a_later_run(made: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(made, tmp_path / "copy"))
-    (folder / "feeders" / "alder.dss").unlink()
-    assert not run_fleet(twins(folder), engine=Here()).failed  # a shorter list by itself asks nothing
-    write(folder, alder_2=1.0001)
-    with pytest.raises(PrivacyError, match=ASKED):
-        run_fleet(twins(folder), engine=Here())
 
 
 def test_a_name_that_was_registered_but_never_charged_is_new_as_well(made: Path, tmp_path: Path) -> None:
@@ -215,7 +206,8 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
     assert not run_fleet(twins(folder), engine=Here()).failed  # nothing new, nothing to ask
     write(folder, cedar=3.0)
     with pytest.raises(
-        PrivacyError, match=r"not of fleet 'north': network-twin-3; .*\n.*accounts = \[\"network-twin-3\"\]"
+        PrivacyError,
+        match=r"(?s)not of fleet 'north': network-twin-3; .*accounts = \[\"network-twin-3\"\]",
     ):
         run_fleet(twins(folder), engine=Here())
     with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, but the ledger has"):

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import dp_powerflow as dpf
+from dp_powerflow._parallel import Local
 from dp_powerflow.cli import main
 from dp_powerflow.corpus.storage import RemotePath, Snapshot, file_hashes, one_reading
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet.feeders import FleetConfig
 from dp_powerflow.fleet.manifest import read_entries, release_paths
-from dp_powerflow.fleet.publishing import Shelf
-from dp_powerflow.fleet.run import Outcome, run_fleet
+from dp_powerflow.fleet.publishing import Shelf, output_of
+from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_small import BROKEN, KEYS, on_twins, toml_of, write_feeders
@@ -54,12 +55,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         folder, target = tmp_path_factory.mktemp("fleet"), RemotePath(f"{server}/a/out")
         config = few_feeders(folder / "remote", str(target))
 
-        def interrupt(outcome: Outcome) -> None:
-            if outcome.problem is None:
+        def interrupt(done: int, total: int) -> None:
+            if done == 2:  # the broken one failed before
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            run_fleet(config, workers=1, on_outcome=interrupt)  # another process writes
+            run_fleet(config, engine=Local(1), progress=interrupt)  # another process writes
         in_between = list(dpf.open_fleet(str(target)).names)
         result = run_fleet(config, engine=Here())
         assert result.path == target
@@ -203,13 +204,8 @@ def place(request: pytest.FixtureRequest) -> RemotePath:
     return found
 
 
-@pytest.fixture
-def shelf(place: RemotePath) -> Shelf:
-    return Shelf(place, "north")
-
-
 def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
-    shelf: Shelf, place: RemotePath, monkeypatch: pytest.MonkeyPatch
+    place: RemotePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_feeder(place, "two", "north_two")
     (place / "feeder=two.partial-north_two").write_bytes(b"")
@@ -221,10 +217,11 @@ def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
         return children(where)
 
     monkeypatch.setattr(RemotePath, "children", counted)
+    shelf = Shelf(place, "north")
     shelf.refuse_other_contents()
     assert shelf.has("one")
     assert not shelf.has("two")
-    assert str(shelf.output_of("two")) == f"{place}/feeder=two"
+    assert str(output_of(str(place), "north", "two")) == f"{place}/feeder=two"
     shelf.publish("three")
     assert shelf.has("three")
     assert listed == [str(place)]
@@ -236,22 +233,23 @@ def test_a_store_is_listed_once_and_knows_what_is_in_the_making(
 
 
 def test_other_contents_of_a_store_are_refused_and_what_a_killed_run_tried_is_removed(
-    shelf: Shelf, place: RemotePath
+    place: RemotePath,
 ) -> None:
     (place / "feeder=two.probe-north_two").write_bytes(b"")
-    shelf.refuse_other_contents()
+    Shelf(place, "north").refuse_other_contents()
     assert list(place.children()) == ["feeder=one"]
     for name in ("notes.txt", "feeder=two/data/part", "feeder=two.partial-south_two"):
         (place / name).write_bytes(b"mine")
         with pytest.raises(ConfigError, match="which is not of fleet 'north'"):
-            shelf.refuse_other_contents()
+            Shelf(place, "north").refuse_other_contents()
         (place / name).unlink()
     put_feeder(place, "two", "south_two")
     with pytest.raises(ConfigError, match="holds feeder=two"):
-        shelf.refuse_other_contents()
+        Shelf(place, "north").refuse_other_contents()
 
 
-def test_a_feeder_that_failed_leaves_nothing_in_a_store(shelf: Shelf, place: RemotePath) -> None:
+def test_a_feeder_that_failed_leaves_nothing_in_a_store(place: RemotePath) -> None:
+    shelf = Shelf(place, "north")
     shelf.prepare()
     put_feeder(place, "two", "north_two")
     (place / "feeder=two.partial-north_two").write_bytes(b"")

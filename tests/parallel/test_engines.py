@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,8 +17,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from dp_powerflow._parallel import DaskScheduler, Local, Processes, Sealed, Workers, engine_of
-from dp_powerflow._parallel.cluster import Parcel
+from dp_powerflow._parallel import DaskScheduler, Local, Processes, engine_of
+from dp_powerflow._parallel.cluster import Parcel, Workers
+from dp_powerflow._parallel.local import Sealed
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.release import run_release
@@ -214,38 +214,7 @@ def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
         assert CANARY.encode() in held_by_scheduler(cluster.scheduler)
 
 
-CLIENT = """
-import sys, time
-from distributed import Client
-from support.parallel_jobs import Failing
-from dp_powerflow._parallel import Sealed
-client = Client(sys.argv[1])
-sealed = client.scatter(Sealed(Failing("known")), broadcast=True, hash=False)
-print("sent", flush=True)
-time.sleep(600)
-"""
-
-
-def test_the_cluster_forgets_the_job_of_a_client_that_was_killed(cluster: Any) -> None:
-    def held() -> tuple[int, int]:
-        with distributed.Client(cluster, set_as_default=False) as client:
-            on_workers = client.run(lambda dask_worker: len(dask_worker.data)).values()
-        return len(cluster.scheduler.tasks), sum(on_workers)
-
-    command = [sys.executable, "-c", CLIENT, cluster.scheduler_address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
-        assert client.stdout is not None
-        assert client.stdout.readline() == b"sent\n"
-        assert held() == (1, 2)
-        client.kill()
-    for _ in range(100):
-        if held() == (0, 0):
-            break
-        time.sleep(0.2)
-    assert held() == (0, 0)
-
-
-@pytest.mark.parametrize("wrapped", [Sealed(Failing("known")), Parcel.of(CANARY)])
+@pytest.mark.parametrize("wrapped", [Sealed(Failing("known")), Parcel(CANARY)])
 def test_what_travels_shows_nothing(wrapped: Any) -> None:
     for text in (str(wrapped), repr(wrapped), f"{wrapped}", repr([wrapped]), repr(vars(wrapped).keys())):
         assert CANARY not in text
@@ -261,19 +230,13 @@ def test_a_job_travels_to_every_worker_and_not_with_every_task(cluster: Any, tmp
     assert set(received) <= pids
     assert len(received) <= 2 * len(pids)  # a busy worker may fetch it before it is sent there
     # One worker per process and thread, each told that it has one thread.
-    assert len((tmp_path / "start-1").read_text().split()) <= 2
+    assert len((tmp_path / "start-1").read_text().split()) <= len(received)
 
 
-def test_failures_of_a_task_arrive_as_one_sentence(cluster: Any) -> None:
-    engine = DaskScheduler(cluster.scheduler_address)
-    with pytest.raises(PowerFlowError, match=r"^no solution$"):
-        engine.map(Failing("known"), range(4), lambda _: None)
-    with pytest.raises(DpPowerflowError, match="pip install"):
-        engine.map(Failing("extra"), range(4), lambda _: None)
-
-
-def test_the_text_of_an_unexpected_error_stays_on_the_worker(cluster: Any) -> None:
+def test_a_failure_arrives_as_one_sentence_and_the_text_of_a_defect_stays_on_the_worker(cluster: Any) -> None:
     with distributed.Client(cluster, set_as_default=False) as client:
+        with pytest.raises(PowerFlowError, match=r"^no solution$"):
+            Workers(client).map(Failing("known"), range(4), lambda _: None)
         with pytest.raises(DpPowerflowError, match=r"ValueError in parallel_jobs\.py, line \d+") as caught:
             Workers(client).map(Failing("unexpected"), range(4), lambda _: None)
         logs = str(client.get_worker_logs()) + str(client.get_scheduler_logs())

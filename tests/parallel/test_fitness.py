@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow._parallel import Local, Needs, cluster, refuse_unfit_workers
+from dp_powerflow._parallel import Local, cluster
+from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow.errors import ConfigError
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
@@ -31,13 +32,10 @@ def client() -> Iterator[Any]:
 
 
 def test_workers_of_this_machine_are_fit_and_no_probe_is_left(client: Any, tmp_path: Path) -> None:
-    feeder = tmp_path / "feeder.dss"
-    feeder.write_text("clear\n")
-    needs = Needs(tmp_path / "new" / "out", [feeder])
-    refuse_unfit_workers(client, needs)
-    refuse_unfit_workers(client, Needs("memory://bucket/out"))
-    Local(2).check(needs)
-    assert list(tmp_path.iterdir()) == [feeder]
+    refuse_unfit_workers(client, tmp_path / "new" / "out")
+    refuse_unfit_workers(client, "memory://bucket/out")
+    Local(2).check(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
@@ -45,7 +43,6 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "kind of processor": ({"machine": "aarch64"}, "processor of kind aarch64"),
     "spilling": ({"spills": True}, "--memory-limit 0"),
     "output": ({"output": "not found"}, r"cannot use the output .*/out \(not found\); choose a directory"),
-    "feeders": ({"unseen": ["/f/a.dss"]}, r"does not see 1 of 1 feeder files as they are here, such as /f/a"),
 }
 
 
@@ -65,15 +62,13 @@ def test_all_problems_of_all_workers_come_at_once_with_what_is_lacking(
 
 def refuse_with(changes: dict[str, Any], client: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask workers that say something else of themselves."""
-    feeder = folder / "feeder.dss"
-    feeder.touch()
     real = cluster.facts
 
-    def changed(probe: Any, url: Any, sizes: Any, dask_worker: Any = None) -> dict[str, Any]:
-        return real(probe, url, sizes, dask_worker) | ({} if dask_worker is None else changes)
+    def changed(probe: Any, dask_worker: Any = None) -> dict[str, Any]:
+        return real(probe, dask_worker) | ({} if dask_worker is None else changes)
 
     monkeypatch.setattr(cluster, "facts", changed)
-    refuse_unfit_workers(client, Needs(folder / "out", [feeder]))
+    refuse_unfit_workers(client, folder / "out")
 
 
 def test_a_process_says_what_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,18 +76,12 @@ def test_a_process_says_what_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyP
     same, other, gone = (tmp_path / name for name in ("same", "other", "gone"))
     same.write_text("as on the client")
     other.write_text("changed")
-    sizes = {str(same): 16, str(other): 16, str(gone): 16}
-
-    def seen(probe: tuple[str, str] | None, url: str | None = None) -> dict[str, Any]:
-        return cluster.facts(probe, url, sizes)
-
+    seen = cluster.facts
     facts = seen((str(same), "as on the client"))
-    assert facts["unseen"] == [str(other), str(gone)]
     assert facts["output"] == "seen"
     assert facts["versions"]["no-such-package"] is None
     assert seen((str(gone), "x"))["output"] == "not found"
     assert seen((str(other), "x"))["output"] == "it may not write there"
-    assert seen(None, "no-such-way://x/y")["output"] == "ValueError"
 
 
 def test_a_worker_with_a_limit_of_memory_may_spill(client: Any) -> None:

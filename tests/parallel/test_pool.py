@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow._parallel import Pool, WorkerDefectError, processes
-from dp_powerflow.errors import DpPowerflowError, PowerFlowError
-from support.parallel_jobs import CANARY, Failing, Squares
+from dp_powerflow._parallel import local
+from dp_powerflow._parallel.local import Pool, WorkerDefectError
+from dp_powerflow.errors import DpPowerflowError, MissingExtraError, PowerFlowError
+from support.parallel_jobs import CANARY, Failing, Squares, children
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,13 @@ def gone(pid: int) -> bool:
 
 def test_processes_are_kept_from_one_map_to_the_next_and_end_with_the_pool(tmp_path: Path) -> None:
     found: list[int] = []
-    with closing(Pool(2, ahead="support.parallel_jobs")) as pool:
-        started = pool.pids
-        assert len(started) == 2
+    others = set(children())
+    with closing(Pool(2)) as pool:
         pool.map(Squares(tmp_path), range(5), found.append)
+        started = set(children()) - others
+        assert len(started) == 2
         pool.map(Squares(tmp_path, secret="other"), iter(range(5, 9)), found.append)
-        assert pool.pids == started
+        assert set(children()) - others == started
     assert sorted(found) == [k * k for k in range(9)]
     assert all(map(gone, started))
 
@@ -80,6 +82,7 @@ def test_a_process_is_replaced_after_so_many_items(tmp_path: Path) -> None:
     ("how", "kind", "words"),
     [
         ("known", PowerFlowError, "no solution"),
+        ("extra", MissingExtraError, "pip install"),
         ("kill", DpPowerflowError, "ended unexpectedly"),
         ("unexpected", WorkerDefectError, CANARY),
     ],
@@ -90,7 +93,7 @@ def test_a_failure_ends_the_map_with_its_kind(how: str, kind: type[Exception], w
 
 
 def test_workers_that_cannot_start_end_the_run_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_COMMAND", "raise SystemExit(1)")
+    monkeypatch.setattr(local, "_COMMAND", "raise SystemExit(1)")
     with closing(Pool(1)) as pool, pytest.raises(DpPowerflowError, match="end as soon as they start"):
         pool.map(Failing("known"), range(3), lambda _: None)
 
@@ -104,7 +107,7 @@ from pathlib import Path
 from dp_powerflow._parallel import Local
 from support.parallel_jobs import Squares
 found = []
-with Local(2).kept("support.parallel_jobs", 4, 9) as kept:
+with Local(2).kept(4, 9) as kept:
     kept.map(Squares(Path({str(tmp_path)!r})), range(4), found.append)
 print(sorted(found))
 """

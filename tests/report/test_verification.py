@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from dp_powerflow.cli.checks import render_verification
-from dp_powerflow.fleet.manifest import FeederChecks, FleetReport
-from dp_powerflow.fleet.verify import kinds_of
+from dp_powerflow.cli.fleet import render_fleet_plan
+from dp_powerflow.fleet.run import FleetPlan, Outcome
 from dp_powerflow.manifest.model import Check
 from dp_powerflow.manifest.verify import VerifyReport
 
@@ -20,42 +24,33 @@ def feeder(*checks: Check) -> VerifyReport:
     return VerifyReport("north_feeder", "0", checks, ())
 
 
-def fleet(*reports: VerifyReport, attested: tuple[str, ...] = ()) -> FleetReport:
+def fleet(*reports: VerifyReport, attested: tuple[str, ...] = ()) -> VerifyReport:
     """As `verify_fleet` puts it together."""
     checks = [WHOLE]
     for number, report in enumerate(reports, start=1):
         bad = [check for check in report.failures if check != SEEDED]
         sentence = f"{bad[0].name}: {bad[0].sentence}" if bad else "Its release is intact."
         checks.append(Check(f"feeder=feeder-{number:04d}", not bad, sentence))
-    return FleetReport("north", "0", tuple(checks), attested, (), kinds_of(reports))
+    return VerifyReport("north", "0", tuple(checks), attested)
 
 
 def lines(report: VerifyReport) -> list[str]:
     return render_verification(report).lines
 
 
-def test_intact_feeders_are_one_line_with_the_number_of_checks() -> None:
-    manifest = Check("manifest", True, "Good.")
-    assert lines(fleet(*[feeder(GOOD, manifest)] * 1000)) == [
-        "ok    feeders: All feeders are there and nothing else.",
-        "ok    releases: 1,000 feeders intact: 2 checks each.",
+def test_intact_feeders_are_counted_in_one_line_and_the_others_are_told() -> None:
+    whole = "ok    feeders: All feeders are there and nothing else."
+    assert lines(fleet(*[feeder(GOOD)] * 1000)) == [
+        whole,
+        "ok    releases: 1,000 feeders intact.",
         "verdict: release",
     ]
-    assert "ok    releases: 1 feeder intact: 2 checks each." in lines(fleet(feeder(GOOD, manifest)))
-
-
-def test_a_failure_is_counted_by_its_kind_and_told_with_its_feeder() -> None:
-    manifest = Check("manifest", True, "Good.")
-    report = fleet(*[feeder(GOOD, manifest)] * 997, *[feeder(BAD, manifest)] * 3)
-    assert lines(report) == [
-        "ok    feeders: All feeders are there and nothing else.",
+    assert lines(fleet(*[feeder(GOOD)] * 997, *[feeder(BAD)] * 3)) == [
+        whole,
         "FAIL  releases: 997 of 1,000 feeders intact.",
-        "FAIL    files: fails in 3 of 1,000 feeders.",
-        "ok      manifest: no feeder fails.",
         *(f"FAIL  feeder=feeder-{k:04d}: files: data/part-0.parquet was changed." for k in (998, 999, 1000)),
         "verdict: not intact",
     ]
-    assert not report.intact
 
 
 def test_twenty_failed_feeders_are_told_the_rest_counted_and_the_json_has_all() -> None:
@@ -65,11 +60,6 @@ def test_twenty_failed_feeders_are_told_the_rest_counted_and_the_json_has_all() 
     assert rendered.lines[-2] == "FAIL  and 35 more feeders; --json lists all."
     found = json.loads(rendered.json_text)
     assert sum(not check["ok"] for check in found["checks"]) == 55
-    assert found["feeder_checks"] == [{"name": "files", "feeders": 55, "failed": 55}]
-
-
-def test_the_seed_makes_a_demonstration_and_no_failed_feeder() -> None:
-    assert kinds_of([feeder(GOOD, SEEDED)]) == (FeederChecks("files", 1, 0),)
 
 
 def test_statements_that_differ_in_a_name_are_one_line() -> None:
@@ -85,8 +75,62 @@ def test_statements_that_differ_in_a_name_are_one_line() -> None:
     ]
 
 
-def test_a_report_is_shown_in_one_line() -> None:
-    assert repr(feeder(GOOD, SEEDED)) == "VerifyReport('north_feeder': demonstration, 2 checks)"
-    failed = ", ".join(f"feeder=feeder-000{k}" for k in (1, 2, 3))
-    said = f"FleetReport('north': not intact, 6 checks, failed: {failed} and 2 more)"
-    assert repr(fleet(*[feeder(BAD)] * 5)) == said
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (feeder(GOOD), "VerifyReport('north_feeder': release, 1 check)"),
+        (feeder(GOOD, SEEDED), "VerifyReport('north_feeder': demonstration, 2 checks)"),
+        (feeder(BAD), "VerifyReport('north_feeder': not intact, 1 check, failed: files)"),
+        (
+            fleet(*[feeder(BAD)] * 5),
+            "VerifyReport('north': not intact, 6 checks, failed: feeder=feeder-0001, feeder=feeder-0002, "
+            "feeder=feeder-0003 and 2 more)",
+        ),
+    ],
+    ids=["release", "demonstration", "not intact", "fleet"],
+)
+def test_a_report_is_shown_in_one_line(report: VerifyReport, said: str) -> None:
+    assert repr(report) == said
+
+
+# ------------------------------------------------------------------------------- the plan of a fleet
+
+
+def rows(good: int, *, refused: tuple[int, ...] = ()) -> list[str]:
+    """The lines about the feeders of a fleet."""
+    problems = dict.fromkeys(refused, ("No | source.", "feeder-without-source"))
+    feeders = tuple(
+        Outcome(f"street {k}", f"feeder-{k:04d}", problem, code)
+        for k in range(1, good + 1)
+        for problem, code in [problems.get(k, (None, None))]
+    )
+    config = SimpleNamespace(
+        fleet=SimpleNamespace(id="f", days=3),
+        model=SimpleNamespace(epsilon=1.0),
+        network=SimpleNamespace(mode="twin-network"),
+    )
+    cap = SimpleNamespace(unit="load-point")
+    cost = SimpleNamespace(delta=1e-5, loads_cap=cap, warnings=(), notes=(), estimator=None, predicted=())
+    loads = SimpleNamespace(
+        already_charged=True, affordable=True, after=SimpleNamespace(left={"epsilon": 1.0})
+    )
+    planned = SimpleNamespace(config=config, cost=cost, loads=loads, feeders=feeders, ingest=None)
+    lines = render_fleet_plan(cast(FleetPlan, planned)).lines
+    return lines[lines.index("|---|---|---|") + 1 :]
+
+
+def test_a_small_fleet_is_listed_in_full() -> None:
+    assert rows(3) == [f"| street {k} | feeder-{k:04d} |  |" for k in (1, 2, 3)]
+
+
+def test_a_large_fleet_lists_all_that_are_refused_and_twenty_others() -> None:
+    found = rows(1000, refused=(500, 900))
+    assert "| street 500 | feeder-0500 | cannot be released: No / source. |" in found
+    assert "| street 900 | feeder-0900 | cannot be released: No / source. |" in found
+    assert len([row for row in found if row.startswith("| street")]) == 22
+    assert "And 978 more that can be released; --json lists all." in found
+    assert found[-3:] == [
+        "**2 feeders cannot be released**, all else could:",
+        "",
+        "- `feeder-without-source`: 2 (street 500, street 900)",
+    ]

@@ -41,26 +41,10 @@ def entry(
     return FeederEntry(f"feeder-{number:04d}", manifest, "0" * 64)
 
 
-def summary(
-    *, lowest: float = 0.97, highest: float = 1.02, inside_a: float = 1.0, phasors: int = 1000
-) -> dict[str, Any]:
-    """Key figures of a feeder's page."""
-    return {
-        **{"inside_a": inside_a, "phasors": phasors, "lowest_pu": lowest, "highest_pu": highest},
-        **{"peak_kw": 812.5, "scaled_down": 3},
-    }
-
-
-def fleet(feeders: int) -> tuple[list[FeederEntry], dict[str, dict[str, Any]]]:
+def fleet(feeders: int) -> list[FeederEntry]:
     """So many different feeders, always the same ones."""
     drawn = random.Random(feeders)
-    entries, summaries = [], {}
-    for number in range(1, feeders + 1):
-        each = entry(number, nodes=drawn.randint(5, 900), epsilon=drawn.choice([2.0, 4.0, 6.0]))
-        lowest, highest = round(drawn.gauss(0.955, 0.012), 6), round(drawn.gauss(1.03, 0.008), 6)
-        inside = min(1.0, 1.0 - 3.0 * max(0.0, 0.95 - lowest))
-        entries.append(each)
-        summaries[each.name] = summary(
-            lowest=lowest, highest=highest, inside_a=inside, phasors=each.manifest.data.phasors
-        )
-    return entries, summaries
+    return [
+        entry(number, nodes=drawn.randint(5, 900), epsilon=drawn.choice([2.0, 4.0, 6.0]))
+        for number in range(1, feeders + 1)
+    ]

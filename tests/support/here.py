@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dp_powerflow._parallel import Job, Kept, Local
-from dp_powerflow._parallel.processes import finished, unwrapped
+from dp_powerflow._parallel import Kept, Local
+from dp_powerflow._parallel.local import Job, finished, unwrapped
 
 
 class HereKept:
@@ -33,6 +33,6 @@ class Here(Local):
         super().__init__(1)
 
     @contextmanager
-    def kept(self, ahead: str, items: int, most_items: int) -> Iterator[Kept]:
+    def kept(self, items: int, most_items: int) -> Iterator[Kept]:
         """This process."""
         yield HereKept()

@@ -5,42 +5,21 @@ The only package that makes pools or processes, or imports Dask.
 
 from __future__ import annotations
 
-from dp_powerflow._parallel.cluster import DaskScheduler, Workers, refuse_unfit_workers
-from dp_powerflow._parallel.local import (
-    NOTHING,
-    Engine,
-    Kept,
-    Local,
-    Needs,
-    Processes,
-    Runner,
-    Threads,
-    run_on_pool,
-)
-from dp_powerflow._parallel.processes import Failure, Job, Pool, Rest, Result, Sealed, WorkerDefectError
+from dp_powerflow._parallel.cluster import DaskScheduler
+from dp_powerflow._parallel.local import Engine, Kept, Local, Processes, Rest, Runner, Threads, run_on_pool
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
 
 __all__ = [
-    "NOTHING",
     "DaskScheduler",
     "Engine",
-    "Failure",
-    "Job",
     "Kept",
     "Local",
-    "Needs",
-    "Pool",
     "Processes",
     "Rest",
-    "Result",
     "Runner",
-    "Sealed",
     "Threads",
-    "WorkerDefectError",
-    "Workers",
     "engine_of",
-    "refuse_unfit_workers",
     "run_on_pool",
 ]
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow._files import noted, remove_unlocked
-from dp_powerflow._parallel.local import NOTHING, Engine, Kept, Needs
-from dp_powerflow._parallel.processes import Failure, Job, Result, Sealed, unwrapped
+from dp_powerflow._parallel.local import Engine, Failure, Job, Kept, Result, Sealed, unwrapped
 from dp_powerflow._spending import NOTHING_SPENT, RESUME
 from dp_powerflow.errors import ConfigError, DpPowerflowError, Lines, printable, require
 
@@ -37,15 +36,11 @@ AHEAD = 2
 class Parcel:
     """PRIVATE. Something on its way, read where it is needed; it says nothing but that."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    @classmethod
-    def of(cls, thing: object) -> Parcel:
-        return cls(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
+    def __init__(self, thing: object) -> None:
+        self._content = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
 
     def opened(self) -> Any:
-        return pickle.loads(self._content)  # made by `of` in this run # nosec B301
+        return pickle.loads(self._content)  # made in this run # nosec B301
 
     def __repr__(self) -> str:
         return "Parcel(PRIVATE)"
@@ -62,13 +57,13 @@ class DaskScheduler(Engine):
         with self.kept() as workers:
             workers.map(job, items, on_done)
 
-    def check(self, needs: Needs = NOTHING) -> None:
+    def check(self, output: str | Path | None = None) -> None:
         """Whether it answers, has workers, and they are fit for private data and for the same bits."""
         with self._client() as client:
-            refuse_unfit_workers(client, needs)
+            refuse_unfit_workers(client, output)
 
     @contextmanager
-    def kept(self, ahead: str = "", items: int = 0, most_items: int = 0) -> Iterator[Kept]:
+    def kept(self, items: int = 0, most_items: int = 0) -> Iterator[Kept]:
         """The workers of the cluster, whenever they come."""
         with self._client() as client:
             refuse_unfit_workers(client, first=False)
@@ -91,15 +86,8 @@ class DaskScheduler(Engine):
 
 def _refuse_no_address(address: str) -> None:
     """ValueError for what is no address: Dask would begin a client for it, and complain when Python ends."""
-    addressing = require("distributed.comm.addressing", EXTRA)
-    scheme, place = addressing.parse_address(address)
-    if scheme == "inproc":  # of this process
-        if require("distributed.comm.inproc", EXTRA).global_manager.get_listener_for(place) is None:
-            raise ValueError("no cluster of this process has this address")
-        return
-    require("distributed.comm.registry", EXTRA).get_backend(scheme)
-    if scheme in ("tcp", "tls", "ws", "wss"):
-        addressing.parse_host_port(place)
+    scheme, place = require("distributed.comm.addressing", EXTRA).parse_address(address)
+    require("distributed.comm.registry", EXTRA).get_backend(scheme).get_address_host(place)
 
 
 # --------------------------------------------------------------------------------------------- the items
@@ -127,7 +115,7 @@ class Workers:
         def submit(item: Any, losses: int = 0) -> None:
             if not sent or sent[0].status != "finished":
                 sent[:] = [_send(client, sealed, broadcast=True)]
-            there = _send(client, Parcel.of(item))
+            there = _send(client, Parcel(item))
             key = f"task-{secrets.token_hex(8)}"
             future = client.submit(_attempt, sent[0], there, key=key, pure=False)
             under_way[future] = item, losses, there
@@ -183,10 +171,10 @@ def _send(client: Any, thing: object, *, broadcast: bool = False) -> Any:
 def _attempt(sealed: Sealed, item: Parcel) -> Parcel:
     """One item on a worker of Dask, which shows and logs what a task raises: so nothing is raised."""
     try:
-        return Parcel.of(sealed.attempt(item.opened()))
+        return Parcel(sealed.attempt(item.opened()))
     except Exception as error:  # whatever it is, its text may quote private data
         words = f"a task failed on a worker with {described(error)}; this is a bug, report it"
-        return Parcel.of(Failure(DpPowerflowError(words)))
+        return Parcel(Failure(DpPowerflowError(words)))
 
 
 def described(error: Exception) -> str:
@@ -211,16 +199,17 @@ def _lost(what: str) -> DpPowerflowError:
 DECIDE_THE_BITS = ("python", "dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
 """Packages that workers need in the client's version: the same release has the same bytes anywhere."""
 _PROBE = ".dp-powerflow-probe-"
-_NAMED = 3  # workers, or files, that a message lists
+_NAMED = 3  # workers that a message lists
 Facts = Mapping[str, Any]
 """What a process says of itself."""
 
 
-def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = True) -> None:
+def refuse_unfit_workers(client: Any, output: str | Path | None = None, *, first: bool = True) -> None:
     """Refuse workers that would fail later, make other bytes, or write private data to their disk.
 
     Parameters
     ----------
+    output : path or URL that they write to; None if they write nothing.
     first : whether this is asked before a run; in the middle of one something may have been spent.
 
     Raises
@@ -231,9 +220,8 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = T
         client.wait_for_workers(1, timeout=CONNECT_SECONDS)
     except TimeoutError:
         raise ConfigError("the Dask cluster has no workers; start some") from None
-    with _probe_beside(needs.output) as (probe, url):
-        sizes = {str(path.absolute()): path.stat().st_size for path in needs.files}
-        own, found = facts(probe, url, sizes), client.run(facts, probe, url, sizes, on_error="return")
+    with _probe_beside(output) as probe:
+        own, found = facts(probe), client.run(facts, probe, on_error="return")
     problems: dict[str, list[str]] = {}
     for address, said in sorted(found.items()):
         if not isinstance(said, dict):  # an exception, whose text may quote private values
@@ -241,7 +229,7 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = T
             words = f"cannot say what it has ({kind}); install this dp-powerflow there and restart it"
             problems.setdefault(words, []).append(address)
             continue
-        for problem in _problems(own, said, needs):
+        for problem in _problems(own, said, output):
             problems.setdefault(problem, []).append(f"'{said['name']}' at {address}")
     if problems:
         lines = "".join(f"\n- {printable(f'{_some(who)}: {problem}')}" for problem, who in problems.items())
@@ -249,12 +237,11 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = T
         raise ConfigError(Lines(f"workers of the cluster are not fit for this run; {spent}:{lines}"))
 
 
-def _problems(own: Facts, its: Facts, needs: Needs) -> Iterator[str]:
+def _problems(own: Facts, its: Facts, output: str | Path | None) -> Iterator[str]:
     """Sentences on what one worker lacks."""
     wanted, has = own["versions"], its["versions"]
     unlike = sorted(name for name in wanted if has.get(name) != wanted[name])
     differ = ", ".join(f"{name} {wanted[name]} (it has {has.get(name) or 'none'})" for name in unlike)
-    unseen, some = len(its["unseen"]), ", ".join(its["unseen"][:_NAMED])
     table = (
         (unlike, f"needs the versions of this machine: {differ}"),
         (
@@ -268,13 +255,8 @@ def _problems(own: Facts, its: Facts, needs: Needs) -> Iterator[str]:
         ),
         (
             its["output"] != own["output"],
-            f"cannot use the output {needs.output} ({its['output']}); choose a directory that this machine "
+            f"cannot use the output {output} ({its['output']}); choose a directory that this machine "
             "and all workers share under one name, or a URL that all may write",
-        ),
-        (
-            unseen,
-            f"does not see {unseen} of {len(needs.files)} feeder files as they are here, such as {some}; put "
-            "them where this machine and all workers find them under one name",
         ),
     )
     return (sentence for lacks, sentence in table if lacks)
@@ -288,11 +270,11 @@ def _some(workers: Sequence[str]) -> str:
 
 
 @contextmanager
-def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] | None, str | None]]:
-    """A small file beside the output for as long as workers look for it, or the URL to look at."""
+def _probe_beside(output: str | Path | None) -> Iterator[tuple[str, str] | None]:
+    """A small file beside the output for as long as workers look for it; None for a URL of a store."""
     way, _, place = str(output or "").partition("://")
     if output is None or (place and way != "file"):
-        yield None, None if output is None else str(output)
+        yield None
         return
     folder = Path(place or output).absolute().parent
     while not folder.is_dir():
@@ -303,23 +285,19 @@ def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] |
             with suppress(OSError):
                 remove_unlocked(left)
         with noted(probe, content):
-            yield (str(probe), content), None
+            yield str(probe), content
     except PermissionError:
         raise ConfigError(
             f"{folder} cannot be written; choose another output", code="output-unwritable"
         ) from None
 
 
-def facts(
-    probe: tuple[str, str] | None, url: str | None, sizes: Mapping[str, int], dask_worker: Any = None
-) -> dict[str, Any]:
+def facts(probe: tuple[str, str] | None, dask_worker: Any = None) -> dict[str, Any]:
     """What a process has: versions, processor, what it sees. It raises nothing, for Dask logs what it raises.
 
     Parameters
     ----------
     probe : a file next to the output, and its content.
-    url : of the output.
-    sizes : of files.
     """
     memory = None if dask_worker is None else dask_worker.memory_manager
     spills = False
@@ -327,12 +305,10 @@ def facts(
         spills = any((memory.memory_target_fraction, memory.memory_spill_fraction))
     return {
         "name": "" if dask_worker is None else str(dask_worker.name),
-        "versions": {"python": platform.python_version()}
-        | {name: _version(name) for name in DECIDE_THE_BITS},
+        "versions": {name: _version(name) for name in DECIDE_THE_BITS},
         "machine": platform.machine(),
         "spills": spills,
-        "output": _seen_at_output(probe, url),
-        "unseen": [path for path, size in sizes.items() if not _is_there(path, size)],
+        "output": _seen_at_output(probe),
     }
 
 
@@ -345,24 +321,15 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _is_there(path: str, size: int) -> bool:
-    with suppress(OSError):
-        return os.stat(path).st_size == size and os.access(path, os.R_OK)
-    return False
-
-
-def _seen_at_output(probe: tuple[str, str] | None, url: str | None) -> str:
+def _seen_at_output(probe: tuple[str, str] | None) -> str:
     """What is found where the output will be, in words that workers and client share."""
+    if probe is None:
+        return "seen"
+    path, content = Path(probe[0]), probe[1]
     try:
-        if probe is not None:
-            path, content = Path(probe[0]), probe[1]
-            writable = path.read_text() == content and os.access(path.parent, os.W_OK)
-            return "seen" if writable else "it may not write there"
-        if url is not None:
-            storage, place = require("fsspec", "storage").core.url_to_fs(url)
-            storage.ls(storage._parent(place))
+        writable = path.read_text() == content and os.access(path.parent, os.W_OK)
     except FileNotFoundError:
         return "not found"
-    except Exception as error:  # its text may quote a credential
+    except Exception as error:  # a worker raises nothing
         return type(error).__name__
-    return "seen"
+    return "seen" if writable else "it may not write there"

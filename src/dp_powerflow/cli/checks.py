@@ -217,7 +217,7 @@ def quality(
     """
     from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.manifest import PAGE_FILE, is_fleet
+    from dp_powerflow.fleet.manifest import PAGE_FILE, fleet_page, is_fleet, read_entries
     from dp_powerflow.manifest.model import QUALITY_FILE
 
     of_fleet = is_fleet(release)
@@ -230,13 +230,11 @@ def quality(
     with progress("measuring the corpus") as (advance, _):
         if of_fleet:
             from dp_powerflow.fleet.manifest import read_entries
-            from dp_powerflow.fleet.publishing import fleet_page, read_summaries
+            from dp_powerflow.fleet.publishing import fleet_page
 
             fleet = dpf.open_fleet(release)
-            entries = read_entries(fleet.path)
-            summaries = read_summaries(fleet.path, entries)
-            content = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries).to_html()
-            figures = json.dumps(summaries, indent=1) + "\n"
+            content = fleet_page(str(fleet.manifest["fleet"]["id"]), read_entries(fleet.path)).to_html()
+            figures = json.dumps(fleet.manifest["feeders"], indent=1) + "\n"
         else:
             found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
             content, figures = found.to_html(), found.to_json()

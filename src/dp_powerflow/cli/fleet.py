@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +58,7 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.feeders import read_fleet_config
-    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, plan_fleet, run_fleet
+    from dp_powerflow.fleet.run import FAILURES_FILE, plan_fleet, run_fleet
 
     fleet_config = read_fleet_config(config)
     if only_plan:
@@ -72,21 +71,10 @@ def fleet(
             raise typer.Exit(3)
         return
 
-    told = ToldFailures(say)
     ENDING.resumes = True
-
-    def report(outcome: Outcome) -> None:
-        if outcome.problem is not None:
-            told.tell(outcome.name, outcome.key, outcome.problem)
-
     with progress("fleet") as (advance, describe):
-        result = run_fleet(
-            fleet_config,
-            engine=engine_of(workers, scheduler),
-            say=describe,
-            progress=advance,
-            on_outcome=report,
-        )
+        engine = engine_of(workers, scheduler)
+        result = run_fleet(fleet_config, engine=engine, say=describe, progress=advance)
     show_ingest(result.ingest)
     for warning in result.warnings:
         say(f"warning: {warning}")
@@ -95,7 +83,11 @@ def fleet(
         out.print_json(made.json_text)
     for line in made.lines:
         say(line)
-    told.rest(result.internal / FAILURES_FILE)
+    for outcome in result.failed[:MOST_FAILURES]:
+        say(f"INTERNAL: {outcome.name} ({outcome.key}) failed: {outcome.problem}")
+    if len(result.failed) > MOST_FAILURES:
+        more, where = len(result.failed) - MOST_FAILURES, result.internal / FAILURES_FILE
+        say(f"INTERNAL: {more:,} more failed; all are listed in {where}")
     if result.failed:
         raise typer.Exit(1)
 
@@ -166,29 +158,3 @@ def render_fleet_result(result: FleetResult) -> Rendered:
     ]
     content = {"fleet": str(result.path), "released": all_of - failed, "internal": str(result.internal)}
     return Rendered(lines, json.dumps(content))
-
-
-class ToldFailures:
-    """INTERNAL. Tells the first feeders that fail as they do, and counts the others.
-
-    Parameters
-    ----------
-    write
-        Prints a line.
-    """
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._count = write, 0
-
-    def tell(self, name: str, key: str, problem: str) -> None:
-        """A feeder failed."""
-        self._count += 1
-        if self._count <= MOST_FAILURES:
-            self._write(f"INTERNAL: {name} ({key}) failed: {problem}")
-        elif self._count == MOST_FAILURES + 1:
-            self._write("INTERNAL: more feeders fail; they are counted, and all are listed at the end")
-
-    def rest(self, where: object) -> None:
-        """How many were not told, and where they are listed."""
-        if self._count > MOST_FAILURES:
-            self._write(f"INTERNAL: {self._count - MOST_FAILURES:,} more failed; all are listed in {where}")

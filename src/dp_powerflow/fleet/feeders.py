@@ -2,8 +2,8 @@
 
 A feeder's *key* is how the data owner calls it: the path of its file from the first wildcard of the glob on,
 without the ending. Keys are PRIVATE: they stay in the config and in the private state directory. Public names
-are declared, or numbers in the order of a keyed hash of the key, which says nothing. A name once given stays
-with its key, whatever is added to the fleet later.
+are numbers in the order of a keyed hash of the key, which says nothing. A name once given stays with its key,
+whatever is added to the fleet later.
 
 Every feeder is a separate secret with a separate account. The ledger asks of every new network whether
 it continues an account or is unrelated to all others. Within a fleet the list of feeders answers: they are
@@ -15,7 +15,7 @@ config.
 
 Its config is one TOML file; unknown keys are errors that name the nearest key. The sections are those of a
 release (`config`). What differs: `[fleet]` stands in place of `[release]` and lists the feeders, `[feeder]`
-holds what all feeders share, and `[overrides]` the keys that one feeder has in place of them.
+holds what all feeders share, and `[overrides]` what one feeder has in place of that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 import glob
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -56,17 +56,14 @@ from dp_powerflow.config import (
 from dp_powerflow.config.mistakes import Forbidden
 from dp_powerflow.errors import ConfigError, Lines, PrivacyError, printable
 from dp_powerflow.fleet.manifest import release_id_of
-from dp_powerflow.fleet.publishing import Shelf
+from dp_powerflow.fleet.publishing import output_of
 from dp_powerflow.grid.quantities import Protect
-from dp_powerflow.grid.sources import BUILT_IN, SIMBENCH
 from dp_powerflow.manifest.model import policy_of, registered
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
-OF_THE_FLEET = frozenset({"mode", "bound", "id"})
-"""Keys of [network] that are the same for all feeders: accounts depend on them."""
 
 
 class SameFrame(Section):
@@ -87,8 +84,7 @@ class FleetSection(WrittenSection):
 
     Attributes
     ----------
-    feeders : globs of `.dss` and `.json` files, relative to the config file, and names of built-in feeders.
-    names : public names of feeders, by their keys; the others are numbered.
+    feeders : globs of `.dss` and `.json` files, relative to the config file.
     output : directory or URL of the corpus, such as `s3://bucket/fleet`.
     state : private directory of keys, ledger and internal reports; never publish it.
     continues : earlier fleet whose feeders these are: names and accounts go on.
@@ -100,21 +96,12 @@ class FleetSection(WrittenSection):
 
     id: PublicName
     feeders: Annotated[tuple[str, ...], Field(min_length=1)]
-    names: dict[str, PublicName] = Field(default_factory=dict)
     continues: PublicName | None = None
     unrelated: Reason = None
     same_frame: SameFrame | None = None
 
     rules = (
         *STATE_RULES,
-        Forbidden(
-            lambda fleet: len(set(fleet.names.values())) < len(fleet.names),
-            "two feeders have the same public name in fleet.names; choose another",
-        ),
-        Forbidden(
-            lambda fleet: bool(alike(set(fleet.names.values()))),
-            "two public names of fleet.names differ in case only; choose another",
-        ),
         Forbidden(
             lambda fleet: fleet.continues == fleet.id,
             "a fleet cannot continue itself; run it again to finish it",
@@ -123,9 +110,8 @@ class FleetSection(WrittenSection):
 
 
 class SharedFeederSection(Section):
-    """What all feeders share; `taps` is a folder with one CSV file per feeder, named by its key."""
+    """What all feeders share."""
 
-    taps: Path | None = None
     base_mva: Positive = 1.0
     drop_islanded: bool = False
 
@@ -148,14 +134,12 @@ class Override(Section):
 
     Attributes
     ----------
-    feeder, nodes, pv, network : keys of these sections, in place of the shared ones.
+    feeder, nodes : keys of these sections, in place of the shared ones.
     continues_network : account of the network that this feeder is a version of, as in a release.
     """
 
     feeder: dict[str, Any] = Field(default_factory=dict)
     nodes: dict[str, Any] = Field(default_factory=dict)
-    pv: dict[str, Any] = Field(default_factory=dict)
-    network: dict[str, Any] = Field(default_factory=dict)
     continues_network: str | None = None
 
 
@@ -204,21 +188,13 @@ def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
     if set("*?[") & set(str(base)):
         raise ConfigError(f"the folder {base} of the fleet file has a wildcard in its name; rename it")
     sections = absolute_sections(config, base)
-    feeders = tuple(item if is_named(item) else str(base / item) for item in config.fleet.feeders)
+    feeders = tuple(str(base / item) for item in config.fleet.feeders)
     sections["fleet"] = sections["fleet"].model_copy(update={"feeders": feeders})
     overrides = dict(config.overrides)
     for key, own in overrides.items():
-        for section, name in (("feeder", "taps"), ("feeder", "loads"), ("pv", "irradiance")):
-            written = getattr(own, section)
-            if isinstance(written.get(name), str):
-                own = own.model_copy(update={section: {**written, name: base / written[name]}})
-        overrides[key] = own
+        paths = {k: base / own.feeder[k] for k in ("taps", "loads") if isinstance(own.feeder.get(k), str)}
+        overrides[key] = own.model_copy(update={"feeder": {**own.feeder, **paths}})
     return config.model_copy(update={**sections, "overrides": overrides})
-
-
-def is_named(feeder: str) -> bool:
-    """Whether an entry of `fleet.feeders` is the name of a feeder, not a path or a glob."""
-    return not feeder.lower().endswith((".dss", ".json"))
 
 
 # --------------------------------------------------------------------------------------- names and accounts
@@ -229,7 +205,6 @@ _OF_A_RELEASE = {
     *("days", "first_day", "state", "insecure_seed"),
     *("epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
 }
-_KEYS_NAMED = 5  # of feeders with the same problem
 
 
 @dataclass(frozen=True)
@@ -271,30 +246,18 @@ def find_sources(config: FleetConfig) -> dict[str, str]:
         raise ConfigError(
             f"{alike(found)} feeders have names that differ only in blanks or case; rename a file"
         )
-    for what, keys in (("fleet.names", config.fleet.names), ("overrides", config.overrides)):
-        strangers = sorted(set(keys) - found.keys())
-        if strangers:
-            raise ConfigError(
-                f"{what} names the feeder '{strangers[0]}', which fleet.feeders does not list; name a "
-                "feeder by its path from the first wildcard on, without the extension"
-            )
+    strangers = sorted(set(config.overrides) - found.keys())
+    if strangers:
+        raise ConfigError(
+            f"overrides names the feeder '{strangers[0]}', which fleet.feeders does not list; name a feeder "
+            "by its path from the first wildcard on, without the extension"
+        )
     return dict(sorted(found.items()))
 
 
-def source_files(config: FleetConfig) -> list[Path]:
-    """Files of the feeders; those that come with the package have none."""
-    return [Path(source) for source in find_sources(config).values() if not is_named(source)]
-
-
 def _matches(item: str) -> Iterator[tuple[str, str]]:
-    if is_named(item):
-        if item.lower() not in BUILT_IN and not item.lower().startswith(SIMBENCH):
-            raise ConfigError(
-                f"fleet.feeders lists '{item}'; list globs that end in .dss or .json, {', '.join(BUILT_IN)} "
-                "or simbench:CODE"
-            )
-        yield item, item
-        return
+    if not item.lower().endswith((".dss", ".json")):
+        raise ConfigError(f"fleet.feeders lists '{item}'; list files, or globs that end in .dss or .json")
     parts = PurePath(item).parts
     fixed = next((k for k, part in enumerate(parts) if set("*?[") & set(part)), len(parts) - 1)
     paths = [] if "\0" in item else sorted(glob.glob(item, recursive=True))
@@ -305,27 +268,20 @@ def _matches(item: str) -> Iterator[tuple[str, str]]:
 
 
 def _public_names(
-    config: FleetConfig, state: PrivateState, keys: Iterable[str], register: Mapping[str, Registered]
+    fleet_id: str, state: PrivateState, keys: Iterable[str], register: Mapping[str, Registered]
 ) -> dict[str, str]:
-    """Key → public name: the one it has already, a declared one, or the next number."""
-    fleet = config.fleet
+    """Key → public name: the one it has already, or the next number."""
     given = {key: entry.name for key, entry in register.items()}
-    for key, name in fleet.names.items():
-        if given.setdefault(key, name) != name:
-            raise ConfigError(
-                f"the feeder '{key}' has the public name '{given[key]}' already; remove it from fleet.names"
-            )
     taken = set(given.values())
     if len(taken) < len(given):
-        raise ConfigError("a public name of fleet.names belongs to another feeder already; choose another")
+        raise ConfigError("a feeder of fleet.continues has a name of this fleet; choose a new fleet.id")
     numbers = (name for k in itertools.count(1) if (name := f"feeder-{k:04d}") not in taken)
 
     def order(key: str) -> str:
-        return state.identity("order of the feeders", [fleet.id.encode(), b"\0", key.encode()])
+        return state.identity("order of the feeders", [fleet_id.encode(), b"\0", key.encode()])
 
-    for key in sorted((key for key in keys if key not in given), key=order):
-        given[key] = next(numbers)
-    return given
+    new = sorted((key for key in keys if key not in given), key=order)
+    return given | dict(zip(new, numbers, strict=False))
 
 
 class Registered(BaseModel):
@@ -384,33 +340,18 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     network : the account that its network continues, or why it is none of those that are there.
     """
     fleet, own = config.fleet, config.overrides.get(key, Override())
-    if OF_THE_FLEET & own.network.keys():
-        raise ConfigError(
-            f"overrides of feeder '{key}' change mode, bound or id of [network], which belong to the fleet; "
-            "put the feeder into another fleet"
-        )
     sections: dict[str, dict[str, Any]] = {
         section: getattr(config, section).model_dump(exclude_unset=True)
         for section in _SHARED
         if getattr(config, section) is not None
     }
     sections["network"] = config.network.model_dump()  # with the defaults of a fleet
-    for section in ("feeder", "nodes", "pv", "network"):
-        written = getattr(own, section)
-        if written:
-            shared = sections.get(section, {})
-            if section == "pv" and {"irradiance", "latitude"} & written.keys():  # its own sun
-                shared = {name: shared[name] for name in shared.keys() & {"volt_var"}}
-            sections[section] = shared | written
-    feeder = sections["feeder"]
-    feeder.setdefault("source", source)  # an override may name another file
-    if config.feeder.taps is not None and "taps" not in own.feeder:
-        taps = config.feeder.taps / f"{key}.csv"
-        feeder["taps"] = taps if taps.is_file() else None
+    sections["feeder"] = {"source": source, **sections["feeder"], **own.feeder}  # it may name another file
+    sections["nodes"] |= own.nodes
     sections["model"]["reuse"] = config.charged_under
     sections["release"] = fleet.model_dump(exclude_unset=True, include=_OF_A_RELEASE) | {
         "id": release_id_of(fleet.id, name),
-        "output": Shelf(fleet.output, fleet.id).output_of(name),
+        "output": output_of(fleet.output, fleet.id, name),
         "continues_network": network if isinstance(network, str) else None,
         "unrelated_network": network if isinstance(network, Unrelated) else None,
     }
@@ -438,36 +379,15 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
             raise ConfigError(
                 f"fleet.continues names the fleet '{fleet.continues}', which this private state does not know"
             )
-    names = _public_names(config, state, sources, earlier | own)
+    names = _public_names(fleet.id, state, sources, earlier | own)
     networks = _networks(config, ledger, own, earlier)
     _refuse_unexplained(config, sources, networks)
     unrelated = _unrelated_of(config, sources, networks)
-    made, problems = [], []
+    made = []
     for key, source in sources.items():
         network = networks.continued.get(key) or unrelated(key)
-        try:
-            made.append(FleetFeeder(key, names[key], feeder_config(config, key, source, names[key], network)))
-        except ConfigError as error:
-            problems.append((key, str(error)))
-    if len(problems) == 1:
-        raise ConfigError(Lines(problems[0][1]))
-    if problems:
-        raise ConfigError(_in_one_message(problems))
+        made.append(FleetFeeder(key, names[key], feeder_config(config, key, source, names[key], network)))
     return tuple(sorted(made, key=lambda feeder: feeder.name))
-
-
-def _in_one_message(problems: Sequence[tuple[str, str]]) -> Lines:
-    """Keys of feeders and sentences: each sentence once, whatever key is in it, the most common first."""
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for key, sentence in problems:
-        alike.setdefault(sentence.replace(f"'{printable(key)}'", "''"), []).append((key, sentence))
-    lines = ""
-    for number, group in enumerate(sorted(alike.values(), key=len, reverse=True), start=1):
-        keys = printable(", ".join(key for key, _ in group[:_KEYS_NAMED]))
-        more = ", …" if len(group) > _KEYS_NAMED else ""
-        noun = "feeder" if len(group) == 1 else "feeders"
-        lines += f"\n  {number}. {len(group):,} {noun} ({keys}{more}): {group[0][1]}"
-    return Lines(f"{len(problems):,} feeders have no usable config:{lines}")
 
 
 # ------------------------------------------------------------------------------------ accounts of networks
@@ -553,29 +473,25 @@ def _refuse_unexplained(config: FleetConfig, keys: Collection[str], networks: _N
     # An account that this fleet opened and never charged has nothing to be used twice.
     others = {name for name, item in networks.accounts.items() if item.fleet != fleet.id or item.spends}
     outside = others - explained - former.keys()
-    wanted = unrelated_line("unrelated", named | former.keys() | outside)
-    if former:
-        account, key = min(former.items())
-        shown = printable(new[0])
-        raise PrivacyError(
-            Lines(
-                f"feeder '{printable(key)}' was charged to account {account} and is no longer listed, while "
-                f"'{shown}' is new; list it again, or say what became of it. If '{shown}' is its new "
-                f"version, paste\n    [overrides.{json.dumps(new[0])}]\n    "
-                f"continues_network = {json.dumps(account)}\n"
-                f"and if no feeder is a version of it, paste under [fleet], with the reason,\n    {wanted}"
-            ),
-            code="request-changed",
-        )
-    if outside:
-        raise PrivacyError(
-            Lines(
-                f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
-                "fleet.continues to the earlier fleet whose feeders these are, continues_network under "
-                "overrides of a feeder, or, if no feeder is a version of those networks, paste under "
-                f"[fleet], with the reason,\n    {wanted}"
-            )
-        )
+    if not former and not outside:
+        return
+    account, key = min(former.items()) if former else (min(outside), "")
+    charged = (
+        f"feeder '{printable(key)}' was charged to account {account} and is no longer listed, while "
+        f"'{printable(new[0])}' is new; list it again, or say what became of it"
+        if former
+        else f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
+        "fleet.continues to the earlier fleet whose feeders these are, or say what became of them"
+    )
+    raise PrivacyError(
+        Lines(
+            f"{charged}. If '{printable(new[0])}' is a new version, paste\n    "
+            f"[overrides.{json.dumps(new[0])}]\n    continues_network = {json.dumps(account)}\n"
+            "and if no feeder is a version of a network that is not listed, paste under [fleet], with the "
+            f"reason,\n    {unrelated_line('unrelated', named | former.keys() | outside)}"
+        ),
+        code="request-changed" if former else None,
+    )
 
 
 def _unrelated_of(

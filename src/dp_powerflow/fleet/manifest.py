@@ -1,25 +1,25 @@
-"""The corpus of a fleet: names on disk, `fleet.json`, its certificate, and the reader.
+"""The corpus of a fleet: names on disk, `fleet.json`, its page, and the reader.
 
     out/fleet.json, out/fleet.html   of the whole
     out/feeder=<public name>/…       a release for every feeder
 
-The manifest is a pure function of the manifests of the feeders that are there. It adds what only the whole
-can say: what all of it costs one customer, and that the networks are secrets of their own. Feeders that were
-not released are not mentioned. `verify` makes the file again and compares it entry by entry.
+Manifest and page are pure functions of the manifests of the feeders that are there. They add what only the
+whole can say: what all of it costs one customer, and that the networks are separate secrets. Feeders that
+were not released are not mentioned. `verify` makes both files again and compares them. Each of five thousand
+feeders has a row of about 150 bytes in the page.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel
 
 from dp_powerflow._names import PUBLIC_NAME
 from dp_powerflow._threads import in_order
@@ -32,14 +32,17 @@ from dp_powerflow.manifest.model import (
     FORMAT,
     MALFORMED,
     MODEL_FILE,
+    QUALITY_FILE,
     Manifest,
     ReleaseError,
+    at_most,
     digest_of,
     json_object,
     refuse_other_format,
 )
-from dp_powerflow.manifest.render import Words
-from dp_powerflow.manifest.verify import VerifyReport, read_manifest
+from dp_powerflow.manifest.render import Words, promise_of
+from dp_powerflow.manifest.verify import read_manifest
+from dp_powerflow.page import Callout, Link, Page, Section, Table
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -110,21 +113,13 @@ def read_entries(place: Location, names: Iterable[str] | None = None) -> list[Fe
     return found
 
 
-def shared(value: Any, other: Any) -> Any:
-    """The same value, with the objects of another one wherever they are equal.
+def shared(manifest: Manifest[Any], other: Manifest[Any] | None) -> Manifest[Any]:
+    """The same manifest, with the sections of another one wherever they are equal.
 
     Manifests of a fleet say much the same; of thousands, it is kept once.
     """
-    if type(value) is not type(other) or value is other:
-        return value
-    if value == other:
-        return other
-    if not isinstance(value, BaseModel):
-        return value
-    fields = type(value).model_fields
-    return value.model_copy(
-        update={name: shared(getattr(value, name), getattr(other, name)) for name in fields}
-    )
+    alike = {} if other is None else {name: kept for name, kept in other if getattr(manifest, name) == kept}
+    return manifest.model_copy(update=alike)
 
 
 def feeders_at(place: Location) -> list[str]:
@@ -225,32 +220,81 @@ def _feeder(entry: FeederEntry) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class FeederChecks:
-    """How many feeders passed one kind of check.
+# ----------------------------------------------------------------------------------------------- the page
 
-    Attributes
-    ----------
-    name : of the check, as in the report of a release.
-    feeders : that it was made of.
-    failed : of these.
-    """
-
-    name: str
-    feeders: int
-    failed: int
+MOST_WARNINGS = 10
 
 
-@dataclass(frozen=True, repr=False)
-class FleetReport(VerifyReport):
-    """What `verify` found of a fleet: of the whole, and one check per feeder.
+def fleet_page(fleet_id: str, entries: Sequence[FeederEntry]) -> Page:
+    """The page of a fleet: a table of its feeders, what is protected, what a reader is warned of."""
+    days = sum(entry.manifest.data.days for entry in entries)
+    lead = (
+        f"{_how_many(len(entries))} with {days:,} synthetic days of voltage phasors together, made from one "
+        "source of meters with differential privacy.",
+        "Every feeder has a page: follow its name. All figures are computed from released files.",
+    )
+    # ε, or ε* where no differential privacy is promised of some network.
+    sign = " or ".join(sorted({entry.manifest.guarantee.network.sign for entry in entries}))
+    header = ("feeder", "days", "nodes", "ε, customers", f"{sign}, network")
+    table = Table(
+        header,
+        tuple(map(_row, entries)),
+        "One row per feeder. A click on a column sorts by it.",
+        frozenset(range(1, len(header))),
+        sortable=True,
+    )
+    sections = (
+        *_warnings(entries),
+        Section("feeders", "Feeders", (), (table,)),
+        Section("privacy", "What is protected", (), _promises(entries)),
+    )
+    summary = {"fleet": fleet_id, "feeders": len(entries), "feeder_days": days}
+    return Page(f"Fleet {fleet_id}", None, lead, sections, summary=summary)
 
-    Attributes
-    ----------
-    feeder_checks : the kinds of checks that its feeders had, in the order of first appearance.
-    """
 
-    feeder_checks: tuple[FeederChecks, ...] = ()
+def _how_many(count: int) -> str:
+    return f"{count:,} feeders" if count != 1 else "One feeder"
+
+
+def _row(entry: FeederEntry) -> tuple[str | Link, ...]:
+    data, promised = entry.manifest.data, entry.manifest.guarantee
+    network = promised.network.figure.partition(" ")[2].lstrip("≤= ")
+    name = Link(entry.name, f"{partition(entry.name)}/{QUALITY_FILE}")
+    return (name, f"{data.days:,}", f"{data.nodes:,}", at_most(promised.loads.epsilon), network)
+
+
+def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
+    """What the customers are promised, whose dearest model counts, and the network that is promised least."""
+    dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
+    weakest = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
+    loads, network = promise_of(dearest.manifest).loads, promise_of(weakest.manifest).network
+    words, largest = fleet_words(), f"No network has a larger epsilon than {weakest.name}:"
+    tones = ["good" if of.holds else "warning" for of in (loads, network)]
+    return (
+        Callout(loads.title, loads.sentences, tones[0]),
+        Callout("The networks", (*words["networks"], largest, *network.sentences), tones[1]),
+        Callout("Every reader learns", tuple(words["unprotected"]), wide=True),
+    )
+
+
+def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
+    """Each once, with how many feeders it is about unless it is about all; the most common first."""
+    counted, known = Counter[str](), dict[str, list[str]]()
+    for entry in entries:
+        if entry.manifest.release.warnings:
+            stated = entry.manifest
+            same = repr((stated.release.warnings, stated.guarantee, stated.composition))
+            known[same] = known.get(same) or Words.of(stated)["warnings"]
+            # In their order: a set has another one in every process.
+            counted.update([*dict.fromkeys(known[same])])
+    shown = [
+        text if count == len(entries) else f"{count:,} of {_how_many(len(entries))}: {text}"
+        for text, count in counted.most_common(MOST_WARNINGS)
+    ]
+    if len(counted) > len(shown):
+        shown.append(f"And {len(counted) - len(shown):,} more, on the pages of the feeders.")
+    told = Callout("Warnings", tuple(shown), "warning", wide=True)
+    return (Section("warnings", "Read this first", (), (told,)),) if shown else ()
 
 
 # --------------------------------------------------------------------------------------------- the reader
@@ -343,27 +387,19 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True)
 
     Raises
     ------
-    CorpusError : there is no corpus of a fleet, or one of another version.
+    CorpusError : there is no corpus of a fleet that can be read.
+    ReleaseError : it is of another version.
     """
     place = location(path)
-    what = "URL" if isinstance(place, RemotePath) else "directory"
+    content = fleet_file(place)
     try:
-        content = fleet_file(place)
         manifest = json_object(content)
         names = tuple(str(item["name"]) for item in manifest["feeders"])
-    except (OSError, RecursionError, *MALFORMED) as error:
-        if isinstance(error, CorpusError):
-            raise
-        raise CorpusError(
-            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet",
-            code="release-not-found",
-        ) from error
+    except (RecursionError, *MALFORMED) as error:
+        raise CorpusError(f"{place / FLEET_FILE} cannot be read; fetch it again") from error
     if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
         raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")
-    try:
-        refuse_other_format(manifest, "fleet", str(place / FLEET_FILE))
-    except ReleaseError as error:
-        raise CorpusError(str(error)) from None
+    refuse_other_format(manifest, "fleet", str(place / FLEET_FILE))
     return Fleet(place, manifest, names, check)
 
 
@@ -372,13 +408,16 @@ def fleet_file(place: Location) -> bytes:
 
     Raises
     ------
-    OSError : there is none.
-    CorpusError : the store does not let anybody read it.
+    CorpusError : there is none, or the store does not let anybody read it.
     """
     try:
         return (place / FLEET_FILE).read_bytes()
     except OSError as error:
         if isinstance(place, Path) or isinstance(error, FileNotFoundError):
-            raise
+            raise CorpusError(
+                f"{place} has no {FLEET_FILE} that can be read; give the place of a finished fleet, or run "
+                "the fleet again to finish it",
+                code="release-not-found",
+            ) from error
         with loading(place):
             raise

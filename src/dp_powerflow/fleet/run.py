@@ -6,7 +6,7 @@
     out/feeder=<public name>/…   a complete release, which can be verified by itself
     state/internal/<fleet>/failures.json   INTERNAL, which feeders failed and why
 
-Workers check and make whole feeders (`making`); this process charges, keeps and publishes. A feeder that
+Workers check and make whole feeders (`FeederJob`); this process charges, keeps and publishes. A feeder that
 fails is reported to the data owner and does not stop the rest: that it failed may be a function of its
 network, so nothing in `out` says so. Run again, a fleet continues with what is missing.
 
@@ -21,16 +21,19 @@ import hashlib
 import itertools
 import json
 import re
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow._ending import NO_MEMORY
 from dp_powerflow._files import only_process
 from dp_powerflow._names import __version__
-from dp_powerflow._parallel import Engine, Kept, Needs, engine_of
+from dp_powerflow._parallel import Engine, Kept, Threads
 from dp_powerflow._spending import of_one_feeder, true_words
+from dp_powerflow._threads import cores
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import (
@@ -40,8 +43,7 @@ from dp_powerflow.errors import (
     PrivacyError,
     ServiceMapError,
 )
-from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, feeders_of, source_files, write_register
-from dp_powerflow.fleet.making import UNEXPECTED, Examined, FeederJob, Stage, Task
+from dp_powerflow.fleet.feeders import FleetConfig, FleetFeeder, feeders_of, write_register
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import MeterFacts, refuse_alike
@@ -64,9 +66,13 @@ from dp_powerflow.pipeline.plan import (
     committed,
     is_begun,
     is_receipt,
+    keep_derived_model,
+    kept_model,
+    make_ready,
     open_ledger,
     plan_release,
     preview_network,
+    refuse_another_model,
     refuse_unpaid_model,
     was_charged,
 )
@@ -74,9 +80,13 @@ from dp_powerflow.pipeline.release import (
     CHANGED_MEANWHILE,
     Made,
     Paid,
+    draw,
     fitted_model,
     keep_begun,
+    make,
     network_charge,
+    place_kept,
+    ready_writer,
     refuse_another_request,
     refuse_unpayable,
     reused_charge,
@@ -85,49 +95,45 @@ from dp_powerflow.pipeline.release import (
 from dp_powerflow.privacy.ledger.book import Charge, ChargedData, Ledger
 from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state import CarriedState, Files, PrivateState
 
-AHEAD = "dp_powerflow.fleet.making"
-"""What a worker imports while the meters are read."""
+UNEXPECTED = "unexpected"
+"""Code of what is no refusal: a defect, a lost worker, a file that cannot be read."""
+TRACEBACK = "traceback.txt"
+"""Where the private state keeps what is known of a defect; it may quote private values."""
 FEEDERS_PER_PROCESS = 200
 """Feeders, examined or made, after which a worker process is replaced: an engine of dss-python keeps about
 2 MB for ever, so that a process that opens thousands of feeders runs out of memory."""
-MOST_BYTES = 512 * 2**20
-"""Of networks that are kept between their check and their release."""
-DRAWS_PER_NODE = 20
-"""Customers that are drawn in the time in which a node is solved and written, about."""
-LOST = (
+LOST = DpPowerflowError(
     "its worker ended unexpectedly, perhaps for want of memory or because the feeder crashes OpenDSS; run "
-    "the fleet again to resume"
+    "the fleet again to resume",
+    code=UNEXPECTED,
 )
 CONFIG_FILE, FAILURES_FILE = "fleet-config.sha256", "failures.json"
-_MAY_CHANGE: dict[str, Any] = {
-    "fleet": {
-        *("feeders", "names", "output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
-        *("unrelated", "same_frame", "unrelated_loads", "continues_loads"),
-    },
-    "feeder": {"taps"},
-    "loads": {"path", "services"},
-    "pv": {"irradiance"},
-    "weather": {"path"},
-    "overrides": True,
-}
-"""What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
+_FIXED = ("feeder", "model", "nodes", "calendar", "publication", "network")
+"""Sections that do not change between two runs of a fleet; the releases themselves check their inputs."""
 _NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
 _FIGURE = re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """INTERNAL. What became of one feeder.
+    """INTERNAL. What became of one feeder, or what a plan finds of it.
 
-    `problem` is a sentence, None if it is released; `code` is the kind of refusal.
+    Attributes
+    ----------
+    problem : why it is not, or would not be, released; None if it is.
+    code : the kind of refusal.
+    released : whether it is in the corpus.
+    network : of a plan, what its network would be charged.
     """
 
     key: str
     name: str
     problem: str | None = None
     code: str | None = None
+    released: bool = False
+    network: Preview | None = None
 
 
 @dataclass(frozen=True)
@@ -156,42 +162,34 @@ class FleetResult:
         )
 
 
-OnOutcome = Callable[[Outcome], None]
-
-
 def run_fleet(
     config: FleetConfig,
     *,
-    workers: int | None = None,
-    engine: Engine | None = None,
+    engine: Engine,
     say: Say = lambda _: None,
     progress: Progress | None = None,
-    on_outcome: OnOutcome = lambda _: None,
 ) -> FleetResult:
     """Make the releases of a fleet, or those that are missing.
 
     Parameters
     ----------
-    workers : feeders made at once on this machine, None for one per core.
-    engine : where the feeders are made instead, such as a Dask cluster.
+    engine : where the feeders are made, such as a Dask cluster.
     say, progress : told what is being done, and how many feeders are released or failed.
-    on_outcome : called after every feeder (INTERNAL).
 
     Raises
     ------
     DpPowerflowError : the config, the meter data, the ledger or the workers, which all feeders share, are
         not usable.
     """
-    engine = engine or engine_of(workers, None)
-    engine.check(Needs(config.fleet.output, source_files(config)))
+    engine.check(config.fleet.output)
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with true_words(begun=_is_begun(state, config)), only_process(internal):
         run = _Run.open(config, state)
-        run.say, run.progress, run.on_outcome = say, progress or run.progress, on_outcome
+        run.say, run.progress = say, progress or run.progress
         run.make_missing(engine)
     outcomes = tuple(way.outcome for way in run.ways.values())
-    return FleetResult(run.shelf.place, outcomes, internal, run.warned.sentences(), run.ingest)
+    return FleetResult(run.shelf.place, outcomes, internal, tuple(run.warnings()), run.ingest)
 
 
 def _is_begun(state: PrivateState, config: FleetConfig) -> bool:
@@ -203,45 +201,6 @@ def _is_begun(state: PrivateState, config: FleetConfig) -> bool:
 
     begun = (kept for kept, names in state.internal_files() if REQUEST_FILE in names)
     return any(kept.partition("_")[0] == config.fleet.id for kept in begun) or was_charged(state, own)
-
-
-def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str | None]]:
-    """Feeders that failed in the last run: key, public name, code and why; none if the file is damaged."""
-    try:
-        failed = json.loads(state.read_internal(fleet_id, FAILURES_FILE) or b"")["failed"]
-        whole = all(isinstance(item[key], str) for item in failed for key in ("feeder", "name"))
-        return [dict(item) for item in failed] if whole else []
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return []
-
-
-class Warned:
-    """What the feeders of a fleet were warned of, in the order in which it came up.
-
-    Sentences that differ in figures only are one.
-    """
-
-    def __init__(self) -> None:
-        self._of_all: dict[str, None] = {}
-        self._of_feeders: dict[str, list[tuple[str, str]]] = {}
-
-    def of_all(self, *sentences: str) -> None:
-        """What holds for the whole fleet, or for all feeders alike."""
-        self._of_all.update(dict.fromkeys(sentences))
-
-    def of_feeder(self, name: str, *sentences: str) -> None:
-        """What holds for one feeder, by its public name."""
-        for sentence in sentences:
-            self._of_feeders.setdefault(_FIGURE.sub("#", sentence), []).append((name, sentence))
-
-    def sentences(self) -> tuple[str, ...]:
-        """All of it."""
-        told = []
-        for alike in self._of_feeders.values():
-            name, sentence = min(alike)
-            others = f" and {len(alike) - 1:,} more, with other figures" if len(alike) > 1 else ""
-            told.append(f"{name}{others}: {sentence}")
-        return (*told, *self._of_all)
 
 
 def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
@@ -265,6 +224,139 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
         if feeder:
             points.setdefault(feeder, []).append(point)
     return {feeder: tuple(members) for feeder, members in points.items()}
+
+
+# ---------------------------------------------------------------------------------------------- the workers
+#
+# A worker opens, checks, twins, solves, writes and hashes. It has the key, the load model, what the private
+# state keeps of its feeder and what was paid for it; ledger, meters and the directory of the state stay with
+# the data owner. What a worker writes to the private state goes back to the owner with its answer. Everything
+# random comes from the key, so a feeder whose worker is lost is made again by another one, to the same bits.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Examined:
+    """PRIVATE. All checks of a feeder are passed.
+
+    Attributes
+    ----------
+    dataset, frame : what a charge asks of the network (`NetworkFacts`).
+    inputs : keyed hash of everything but the config that decides the release.
+    nodes : PUBLIC. Released nodes.
+    warnings : PUBLIC. What public loads do.
+    """
+
+    dataset: str
+    frame: str
+    inputs: str
+    nodes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """PRIVATE. One feeder.
+
+    Attributes
+    ----------
+    name : its public name.
+    config : of its release.
+    files : what the private state keeps of it.
+    places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
+    paid : what was paid for it; None if it is only to be examined.
+    only_draws : whether it is drawn and reported, and nothing published yet: at a store the private state
+        keeps both before anybody sees the first part.
+    """
+
+    name: str
+    config: Config
+    files: Files
+    places: Mapping[int, str] | None = None
+    paid: Paid | None = None
+    only_draws: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stage:
+    """PRIVATE. How far a feeder has come.
+
+    Attributes
+    ----------
+    name : its public name.
+    examined, made : what was found, or made.
+    files : to be kept in the private state.
+    error : why it failed.
+    """
+
+    name: str
+    examined: Examined | None = None
+    made: Made | None = None
+    files: Files = field(default_factory=dict)
+    error: DpPowerflowError | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeederJob:
+    """PRIVATE. What all feeders of a fleet have in common.
+
+    Attributes
+    ----------
+    key : secret of the private state.
+    root : where the state is, for messages; no worker looks there.
+    meters : PUBLIC facts of the meters.
+    files : what the state keeps for all feeders: the load model, once it is fitted.
+    """
+
+    key: StreamKey
+    root: Path
+    meters: MeterFacts
+    files: Files = field(default_factory=dict)
+
+    def start(self, threads: int | None) -> Callable[[Task], Stage]:
+        """A worker with this many threads, None for all cores."""
+        return lambda task: self._stage(task, threads or cores())
+
+    def _stage(self, task: Task, threads: int) -> Stage:
+        """What is found or made, or why not: nothing is raised, for other feeders go on."""
+        state = CarriedState(self.root, self.key, {**self.files, **task.files})
+        try:
+            stage = self._done(task, state, threads)
+        except DpPowerflowError as error:
+            stage = Stage(task.name, error=error)
+        except OSError as error:
+            stage = Stage(task.name, error=DpPowerflowError(str(error), code=UNEXPECTED))
+        except MemoryError:
+            stage = Stage(task.name, error=DpPowerflowError(NO_MEMORY, code=UNEXPECTED))
+        except Exception:
+            kept = state.write_internal(task.config.release.id, TRACEBACK, traceback.format_exc().encode())
+            told = f"a defect of the program; report it, the details are in {kept}"
+            stage = Stage(task.name, error=DpPowerflowError(told, code=UNEXPECTED))
+        return replace(stage, files=state.taken())
+
+    def _done(self, task: Task, state: CarriedState, threads: int) -> Stage:
+        meters, places = self.meters, task.places
+        if places is not None:  # the nodes of this feeder alone
+            meters = replace(meters, node_of=tuple(map(places.get, range(len(meters.node_of)))))
+        ready = make_ready(task.config, state, history=meters)
+        inputs = ready.inputs
+        refuse_another_model(inputs)
+        if task.paid is None:
+            facts, nodes = ready.mode.facts(inputs), ready_writer(ready).layout.nodes
+            warned = ready.feasibility.warnings
+            return Stage(task.name, Examined(facts.dataset, facts.frame, inputs.identity, nodes, warned))
+        config, model = inputs.config, kept_model(inputs.config, state)
+        if model is None:
+            raise PrivacyError(
+                f"release '{config.model.reuse}' has fitted no load model yet; run it first",
+                code="model-reuse",
+            )
+        keep_derived_model(state, config.release.id, config.model.reuse, model)
+        if task.only_draws:
+            draw(ready, task.paid, model)
+            return Stage(task.name)
+        with place_kept(ready):
+            made = make(ready, task.paid, draw(ready, task.paid, model), Threads(threads))
+        return Stage(task.name, made=made)
 
 
 # ------------------------------------------------------------------------------------------------- the run
@@ -293,19 +385,9 @@ class Way:
         return self.released or self.problem is not None
 
     @property
-    def work(self) -> int:
-        """What making it takes, about, in node-days; to draw a customer takes less than to solve a node."""
-        if self.examined is None:
-            return 0
-        return (self.examined.nodes + self.examined.draws // DRAWS_PER_NODE) * self.feeder.config.release.days
-
-    @property
     def outcome(self) -> Outcome:
-        return Outcome(self.feeder.key, self.feeder.name, self.problem, self.code)
-
-
-Bill = tuple[Way, Plan, Charge]
-"""PRIVATE. What the network of one feeder is charged."""
+        feeder = self.feeder
+        return Outcome(feeder.key, feeder.name, self.problem, self.code, self.released)
 
 
 @dataclass(eq=False, repr=False)
@@ -314,40 +396,41 @@ class _Run:
 
     Attributes
     ----------
-    feeders : in the order of public names.
+    ways : every feeder by its public name, in the order of these.
     loads : the charge of the customers, to be made or made already; None before they are asked.
     ended : how many feeders are released or have failed.
-    room : bytes left for networks that are kept between their check and their release.
+    warned_of_all, warned : PUBLIC. Sentences on the whole fleet, and public names of feeders with sentences.
     """
 
     config: FleetConfig
     state: PrivateState
     ledger: Ledger
     shelf: Shelf
-    feeders: tuple[FleetFeeder, ...]
+    ways: dict[str, Way]
     say: Say = lambda _: None
     progress: Progress = lambda *_: None
-    on_outcome: OnOutcome = lambda _: None
-    warned: Warned = field(default_factory=Warned)
+    warned_of_all: list[str] = field(default_factory=list)
+    warned: list[tuple[str, str]] = field(default_factory=list)
     ingest: IngestReport | None = None
     loads: Charge | Spend | None = None
     ended: int = 0
-    room: int = MOST_BYTES
 
     @classmethod
     def open(cls, config: FleetConfig, state: PrivateState) -> _Run:
         ledger, shelf = open_ledger(state), Shelf(config.fleet.output, config.fleet.id)
-        return cls(config, state, ledger, shelf, feeders_of(config, state, ledger))
+        feeders = feeders_of(config, state, ledger)
+        ways = {feeder.name: Way(feeder, shelf.has(feeder.name)) for feeder in feeders}
+        return cls(config, state, ledger, shelf, ways)
 
     @cached_property
-    def ways(self) -> dict[str, Way]:
-        """Every feeder by its public name, in the order of these."""
-        return {feeder.name: Way(feeder, self.shelf.has(feeder.name)) for feeder in self.feeders}
+    def some(self) -> Config:
+        """The config of some feeder, for what all share."""
+        return next(iter(self.ways.values())).feeder.config
 
     @cached_property
     def source(self) -> Meters:
         """PRIVATE. The meter data, read once for all feeders."""
-        return meters_of(self.feeders[0].config, None)
+        return meters_of(self.some, None)
 
     @cached_property
     def meters(self) -> MeterFacts:
@@ -358,9 +441,8 @@ class _Run:
     @cached_property
     def fitted(self) -> Config:
         """What the load model is fitted with; nothing of a feeder decides it."""
-        some = self.feeders[0].config
-        release = some.release.model_copy(update={"id": self.config.fleet.id})
-        return some.model_copy(update={"model": self.config.model, "release": release})
+        release = self.some.release.model_copy(update={"id": self.config.fleet.id})
+        return self.some.model_copy(update={"model": self.config.model, "release": release})
 
     @cached_property
     def almanac(self) -> Almanac:
@@ -396,7 +478,7 @@ class _Run:
         data = ChargedData(self.meters.identity, plan.loads_cap, fleet.continues_loads, fleet.unrelated_loads)
         if self.config.model.reuse is not None:
             earlier = reused_charge(ledger, data, self.config.model.reuse)
-            refuse_unpaid_model(self.feeders[0].config, self.state, paid=earlier is not None)
+            refuse_unpaid_model(self.some, self.state, paid=earlier is not None)
             assert earlier is not None  # else refused
             return earlier
         refuse_another_request(fleet.id, plan.request_sha256, self.state, ledger)
@@ -411,18 +493,27 @@ class _Run:
             key = self.state.stream_key().bind("release", self.config.fleet.id)
             fitted_model(self.fitted, self.state, self.source.history, self.cost, key, self.almanac)
 
-    def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], None]) -> None:
+    def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], object]) -> None:
         """Have feeders examined or made; workers get the load model too, once it is there."""
         where = self.config.charged_under
         model = self.state.read_internal(where, MODEL_FILE)
         files = {} if model is None else {(where, MODEL_FILE): model}
         job = FeederJob(self.state.stream_key(), self.state.root, self.meters, files)
-        workers.map(job, tasks, on_done, lambda task: Stage(task.name, problem=LOST))
+
+        def kept(stage: Stage) -> None:
+            self._keep(stage)
+            on_done(stage)
+
+        workers.map(job, tasks, kept, lambda task: Stage(task.name, error=LOST))
+
+    def _keep(self, stage: Stage) -> None:
+        """Keep what a worker wrote for the private state."""
+        for (where, name), content in stage.files.items():
+            self.state.write_internal(where, name, content)
 
     def task(self, way: Way, *, only_draws: bool = False) -> Task:
         """What is to be done of one feeder, with what the private state keeps of it but for receipts."""
         feeder = way.feeder
-        read = None if way.examined is None else way.examined.feeder
         files: dict[tuple[str, str], bytes] = {}
         for where in filter(None, (feeder.release_id, mode_of(feeder.config).kept_under)):
             for _, names in self.state.internal_files(where):
@@ -430,10 +521,17 @@ class _Run:
                     content = None if is_receipt(name) else self.state.read_internal(where, name)
                     if content is not None:
                         files[where, name] = content
-        return Task(feeder.name, feeder.config, files, self._places(feeder), way.paid, read, only_draws)
+        return Task(feeder.name, feeder.config, files, self._places(feeder), way.paid, only_draws)
 
-    def plan(self, feeder: FleetFeeder, examined: Examined) -> tuple[Plan, NetworkFacts]:
-        """What a feeder that has passed all checks costs, and what the ledger is asked about."""
+    def bill(self, way: Way) -> tuple[Plan, Charge]:
+        """What a feeder that has passed all checks costs, and what the ledger is asked.
+
+        Raises
+        ------
+        PrivacyError : the feeder was begun otherwise, or its network cannot pay.
+        """
+        feeder, examined = way.feeder, way.examined
+        assert examined is not None
         config, mode = feeder.config, mode_of(feeder.config)
 
         def figures(key: StreamKey) -> Mapping[str, str]:
@@ -446,41 +544,29 @@ class _Run:
 
         facts = NetworkFacts(examined.dataset, examined.frame, figures)
         plan = plan_release(config, self.meters, examined.inputs)
-        asked = mode.charge_of(plan.network, facts, self.state, self.ledger)
-        return replace(plan, network=asked), facts
-
-    def refuse(self, feeder: FleetFeeder, plan: Plan, facts: NetworkFacts) -> None:
-        """Refuse a feeder that was begun otherwise, or whose network cannot pay."""
+        plan = replace(plan, network=mode.charge_of(plan.network, facts, self.state, self.ledger))
         try:
-            refuse_unpayable(plan, facts, mode_of(feeder.config), self.state, self.ledger)
+            if not way.released:
+                refuse_unpayable(plan, facts, mode, self.state, self.ledger)
         except ChangedRequestError:
             raise ChangedRequestError(
                 f"release '{feeder.release_id}' was begun with another file of the feeder, other settings or "
                 "another version of the program; restore them to finish it, or list the feeder in a fleet of "
                 f"a new id, with fleet.continues and model.reuse = '{self.config.fleet.id}'"
             ) from None
+        return plan, network_charge(config, plan, facts)
 
-    def account_of(self, feeder: FleetFeeder, examined: Examined) -> str:
+    def account_of(self, way: Way) -> str:
         """What tells whether two feeders share an account."""
-        kind = registered(feeder.config.network.mode).account_kind
-        account = self.ledger.find(kind, examined.dataset)
-        if account is not None:
-            return account.name
-        return feeder.config.release.continues_network or examined.dataset
-
-    def problem_of(self, stage: Stage) -> tuple[str, str]:
-        """Why a feeder failed; the text of a defect may quote private values, and stays with the owner."""
-        if stage.defect is None:
-            return stage.problem or LOST, stage.code
-        name = f"{stage.name}-traceback.txt"
-        kept = self.state.write_internal(self.config.fleet.id, name, stage.defect.encode())
-        return f"a defect of the program; report it, the details are in {kept}", stage.code
+        config, dataset = way.feeder.config, "" if way.examined is None else way.examined.dataset
+        account = self.ledger.find(registered(config.network.mode).account_kind, dataset)
+        return account.name if account is not None else config.release.continues_network or dataset
 
     @cached_property
     def _services(self) -> Mapping[str, tuple[str, ...]] | None:
         """PUBLIC. Key of a feeder → its load points; None if no load point has a node, or no mode asks."""
         path = self.config.loads.services
-        counted = any(mode_of(feeder.config).counts_customers for feeder in self.feeders)
+        counted = mode_of(self.some).counts_customers
         return read_feeder_map(path) if path and counted and any(self.source.history.node_of) else None
 
     def _places(self, feeder: FleetFeeder) -> dict[int, str] | None:
@@ -500,12 +586,12 @@ class _Run:
         if missing:
             _refuse_another_config(config, state)
             shelf.prepare()
-        write_register(state, config.fleet.id, self.feeders)
+        write_register(state, config.fleet.id, [way.feeder for way in self.ways.values()])
         self.ended = len(self.ways) - len(missing)
         self.progress(self.ended, len(self.ways))
         try:
             if missing:
-                with engine.kept(AHEAD, len(missing), FEEDERS_PER_PROCESS) as workers:
+                with engine.kept(len(missing), FEEDERS_PER_PROCESS) as workers:
                     self._make(missing, workers)
         finally:
             self.say("what is said of the whole")
@@ -525,7 +611,7 @@ class _Run:
             keep_ingest(state, config.fleet.id, self.ingest)
         for warning in self.cost.warnings:
             self.say(warning)
-        self.warned.of_all(*self.cost.warnings, *self.cost.notes)
+        self.warned_of_all += [*self.cost.warnings, *self.cost.notes]
 
         self.say("checking all feeders")
         self.map(workers, map(self.task, missing), self._examined)
@@ -539,146 +625,128 @@ class _Run:
             self.say("fitting the load model")
             self._fit()
             self.say("making the feeders")
-            if self.shelf.in_place:
-                self.map(workers, self._tasks(paid, only_draws=True), self._drawn)
+            if self.shelf.staging is None:
+                self.map(workers, self._tasks(paid, only_draws=True), self._failed)
             self.map(workers, self._tasks(paid), self._made)
         for way in missing:  # none is left without a word, whatever the workers did
             if not way.ended:
-                self._fail(way, LOST, UNEXPECTED)
+                self._fail(way, LOST)
+
+    def _failed(self, stage: Stage) -> bool:
+        """Whether a feeder failed at its worker."""
+        if stage.error is not None:
+            self._fail(self.ways[stage.name], stage.error)
+        return stage.error is not None
 
     def _examined(self, stage: Stage) -> None:
-        way = self.ways[stage.name]
-        if not isinstance(stage.said, Examined):
-            self._fail(way, *self.problem_of(stage))
-            return
-        way.examined = stage.said
-        self.room -= len(stage.said.feeder or b"")
-        if self.room < 0:  # it is read again
-            way.examined = replace(stage.said, feeder=None)
+        if not self._failed(stage):
+            self.ways[stage.name].examined = stage.examined
 
-    def _charge_all(self, left: Sequence[Way]) -> None:
-        """Charge customers and feeders that have passed all checks, in this order.
+    def _charge_all(self, ways: Sequence[Way]) -> None:
+        """Charge customers and feeders that have passed all checks together.
 
-        Of feeders that share an account the first is charged with the rest, the others in transactions that
-        follow: what they cost depends on what was charged before. A feeder that is refused costs nothing and
-        does not keep the others from being charged.
+        A feeder that shares an account with one before it is charged alone afterwards: its cost depends on
+        what was charged before. If the ledger refuses the whole, each is charged alone, to find out whom it
+        is about. A feeder that is refused costs nothing and does not keep the others from being charged.
         """
-        while left:
-            accounts, together, later = set[str](), list[Bill](), list[Way]()
-            for way in left:
-                feeder, examined = way.feeder, way.examined
-                assert examined is not None
-                account = self.account_of(feeder, examined)
-                if account in accounts:
-                    later.append(way)
-                    continue
-                accounts.add(account)
-                try:
-                    plan, facts = self.plan(feeder, examined)
-                    self.refuse(feeder, plan, facts)
-                    charge = network_charge(feeder.config, plan, facts)
-                    together.append((way, plan, charge))
-                except DpPowerflowError as error:
-                    self._fail(way, str(error), error.code)
-            self._charge(together)
-            left = later
+        together: dict[str, Way] = {}
+        for way in ways:
+            together.setdefault(self.account_of(way), way)
+        self._charge([*together.values()])
+        for way in ways:
+            if way.paid is None and way.problem is None:
+                self._charge([way])
 
-    def _charge(self, bills: Sequence[Bill]) -> None:
-        """All together; if that is refused, one by one, to find out whom it is about."""
-        if not bills:
-            return
-        state, ledger = self.state, self.ledger
+    def _charge(self, ways: Sequence[Way]) -> None:
+        """Charge some feeders, and the customers if they were not charged yet, in one transaction."""
+        state, ledger, bills = self.state, self.ledger, list[tuple[Way, Plan, Charge]]()
+        for way in ways:
+            try:
+                bills.append((way, *self.bill(way)))
+            except DpPowerflowError as error:
+                self._fail(way, error)
         own = [self.loads] if isinstance(self.loads, Charge) else []
         try:
-            spends = ledger.charge_all([*own, *(charge for _, _, charge in bills)])
+            spends = ledger.charge_all([*own, *(charge for *_, charge in bills)]) if bills else []
         except PrivacyError as error:
-            if len(bills) == 1:
-                self._fail(bills[0][0], str(error), error.code)
-            else:
-                for bill in bills:
-                    self._charge([bill])
+            if len(ways) == 1:
+                self._fail(ways[0], error)
             return
-        if own:
+        if own and spends:
             self.loads = spends[0]
             keep_begun(state, self.config.fleet.id, self.cost.request_sha256, self.loads)
-        assert isinstance(self.loads, Spend)
-        customers = ledger.balance_after(self.loads)
         for (way, plan, _), spend in zip(bills, spends[len(own) :], strict=True):
-            keep_begun(state, way.feeder.release_id, plan.request_sha256, self.loads, spend)
+            assert isinstance(self.loads, Spend)
             assert way.examined is not None
-            found, network = way.examined, ledger.balance_after(spend)
-            way.paid = Paid(found.dataset, found.inputs, customers, network, spend)
+            keep_begun(state, way.feeder.release_id, plan.request_sha256, self.loads, spend)
+            balances = ledger.balance_after(self.loads), ledger.balance_after(spend)
+            way.paid = Paid(way.examined.dataset, way.examined.inputs, *balances, spend)
 
     def _tasks(self, paid: Sequence[Way], *, only_draws: bool = False) -> Iterator[Task]:
         """What is paid, the largest first."""
-        for way in sorted(paid, key=lambda way: -way.work):
+        for way in sorted(paid, key=lambda way: -way.examined.nodes if way.examined else 0):
             if way.problem is None:
                 yield self.task(way, only_draws=only_draws)
-                if way.examined is not None and not only_draws:
-                    way.examined = replace(way.examined, feeder=None)
-
-    def _drawn(self, stage: Stage) -> None:
-        """Keep what a worker wrote for the private state."""
-        way = self.ways[stage.name]
-        for (where, name), content in stage.files.items():
-            self.state.write_internal(where, name, content)
-        if stage.problem is not None or stage.defect is not None:
-            self._fail(way, *self.problem_of(stage))
 
     def _made(self, stage: Stage) -> None:
-        """Keep what a worker wrote, then put the feeder into the corpus."""
-        self._drawn(stage)
-        way, made = self.ways[stage.name], stage.said
-        if way.problem is not None:
-            return
-        if not isinstance(made, Made):
-            self._fail(way, *self.problem_of(stage))
+        """Put a feeder that is made into the corpus."""
+        way, made = self.ways[stage.name], stage.made
+        if self._failed(stage) or made is None:
             return
         try:
-            self.shelf.publish(way.feeder.name)
+            self.shelf.publish(stage.name)
         except DpPowerflowError as error:
-            self._fail(way, str(error), error.code)
+            self._fail(way, error)
             return
         config = way.feeder.config
-        self.warned.of_all(*promise_warnings(config), *made.notes)
+        self.warned_of_all += [*promise_warnings(config), *made.notes]
         scaled_down = scaled_down_words(made, config.release.days * self.meters.n_steps)
-        self.warned.of_feeder(way.feeder.name, *scaled_down, *(way.examined.warnings if way.examined else ()))
+        told = (*scaled_down, *(way.examined.warnings if way.examined else ()))
+        self.warned += [(stage.name, sentence) for sentence in told]
         fleet_id = self.config.fleet.id
         if self.state.read_internal(fleet_id, CONFIG_FILE) is None:  # from now on the config stays
             self.state.write_internal(fleet_id, CONFIG_FILE, _config_sha256(self.config).encode())
         way.released = True
         self._end(way)
 
-    def _fail(self, way: Way, problem: str, code: str) -> None:
+    def _fail(self, way: Way, error: DpPowerflowError) -> None:
         """A feeder has failed; where others may read, nothing of it stays."""
         begun = way.paid is not None or is_begun(self.state, way.feeder.release_id)
         paid = begun or bool(self.ledger.spends(release_id=way.feeder.charged_under))
-        way.problem, way.code = of_one_feeder(problem, paid=paid), code
+        way.problem, way.code = of_one_feeder(str(error), paid=paid), error.code
         if begun:
             try:
                 self.shelf.abandon(way.feeder.name, way.feeder.release_id)
-            except DpPowerflowError as error:
-                way.problem = f"{way.problem}; and what it left cannot be removed: {error}"
+            except DpPowerflowError as left:
+                way.problem = f"{way.problem}; and what it left cannot be removed: {left}"
         self._end(way)
+
+    def warnings(self) -> Iterator[str]:
+        """What was warned of; sentences on feeders that differ in figures only are one."""
+        alike: dict[str, list[tuple[str, str]]] = {}
+        for name, sentence in self.warned:
+            alike.setdefault(_FIGURE.sub("#", sentence), []).append((name, sentence))
+        for told in alike.values():
+            name, sentence = min(told)
+            others = f" and {len(told) - 1:,} more, with other figures" if len(told) > 1 else ""
+            yield f"{name}{others}: {sentence}"
+        yield from dict.fromkeys(self.warned_of_all)
 
     def _end(self, way: Way) -> None:
         self.ended += 1
         self.progress(self.ended, len(self.ways))
-        self.on_outcome(way.outcome)
 
     def _tell_the_owner(self) -> None:
-        """Keep which feeders failed; a run that did not come to one says what the last run said."""
-        ways, fleet_id = self.ways.values(), self.config.fleet.id
+        """Keep which feeders failed; a run that did not examine all leaves what the last run said."""
         failed = [
-            {"feeder": way.feeder.key, "name": way.feeder.name, "code": way.code, "problem": way.problem}
-            for way in ways
+            {"feeder": way.feeder.key, "name": name, "code": way.code, "problem": way.problem}
+            for name, way in self.ways.items()
             if way.problem is not None
         ]
-        waiting = {way.feeder.name for way in ways if not (way.ended or way.examined or way.paid)}
-        failed += [item for item in read_failures(self.state, fleet_id) if item.get("name") in waiting]
-        content = {"marking": INTERNAL, "fleet": fleet_id, "failed": failed}
-        text = json.dumps(content, indent=1, ensure_ascii=False)
-        self.state.write_internal(fleet_id, FAILURES_FILE, text.encode())
+        if all(way.ended or way.examined for way in self.ways.values()):
+            content = {"marking": INTERNAL, "fleet": self.config.fleet.id, "failed": failed}
+            text = json.dumps(content, indent=1, ensure_ascii=False)
+            self.state.write_internal(self.config.fleet.id, FAILURES_FILE, text.encode())
 
 
 def _refuse_another_config(config: FleetConfig, state: PrivateState) -> None:
@@ -695,23 +763,12 @@ def _refuse_another_config(config: FleetConfig, state: PrivateState) -> None:
 def _config_sha256(config: FleetConfig) -> str:
     """Hash of the public choices that all feeders of a fleet share."""
     # Without what is left at its default: a key that a later version adds is no change of this config.
-    public = config.model_dump(mode="json", exclude=_MAY_CHANGE, exclude_defaults=True)
+    kept: dict[str, Any] = {"fleet": {"days", "first_day"}, **dict.fromkeys(_FIXED, True)}
+    public = config.model_dump(mode="json", include=kept, exclude_defaults=True)
     return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
 
 
 # ------------------------------------------------------------------------------------------------- the plan
-
-
-@dataclass(frozen=True)
-class FeederPlan:
-    """INTERNAL. One feeder: what its network would be charged, or why it cannot be released."""
-
-    key: str
-    name: str
-    released: bool
-    problem: str | None
-    network: Preview | None
-    code: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -730,7 +787,7 @@ class FleetPlan:
     config: FleetConfig
     cost: Plan
     loads: Preview
-    feeders: tuple[FeederPlan, ...]
+    feeders: tuple[Outcome, ...]
     ingest: IngestReport | None = None
 
     @property
@@ -741,62 +798,56 @@ class FleetPlan:
         return affordable and all(plan.problem is None for plan in self.feeders)
 
 
-def plan_fleet(
-    config: FleetConfig, *, engine: Engine | None = None, progress: Progress | None = None
-) -> FleetPlan:
+def plan_fleet(config: FleetConfig, *, engine: Engine, progress: Progress = lambda *_: None) -> FleetPlan:
     """Plan a fleet; every feeder is opened, the ledger is read, nothing is recorded.
 
     Parameters
     ----------
-    engine : where feeders are opened; by default on all cores.
+    engine : where feeders are opened.
     progress : told how many feeders are checked.
     """
-    engine = engine or engine_of(None, None)
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
-    run = _Run.open(config, state)
-    found: dict[str, Stage] = {}
+    run, found = _Run.open(config, state), dict[str, Stage]()
 
     def examined(stage: Stage) -> None:
-        found[stage.name] = stage
-        if progress is not None:
-            progress(len(found), len(run.feeders))
+        found[stage.name], run.ways[stage.name].examined = stage, stage.examined
+        progress(len(found), len(run.ways))
 
-    with engine.kept(AHEAD, len(run.feeders), FEEDERS_PER_PROCESS) as workers:
+    with engine.kept(len(run.ways), FEEDERS_PER_PROCESS) as workers:
         cost = run.cost
         run.map(workers, map(run.task, run.ways.values()), examined)
     data = ChargedData(run.meters.identity, cost.loads_cap, config.fleet.continues_loads)
     loads = run.ledger.preview(data, cost.loads_cost, config.charged_under)
     if config.model.reuse is not None:
-        refuse_unpaid_model(run.feeders[0].config, state, paid=loads.already_charged)
+        refuse_unpaid_model(run.some, state, paid=loads.already_charged)
     seen: dict[str, dict[str, str]] = {}
-    plans = tuple(_feeder_plan(run, seen, feeder, found[feeder.name]) for feeder in run.feeders)
+    plans = tuple(_feeder_plan(run, seen, way, found[name].error or LOST) for name, way in run.ways.items())
     return FleetPlan(config, cost, loads, plans, run.source.ingest)
 
 
-def _feeder_plan(run: _Run, seen: dict[str, dict[str, str]], feeder: FleetFeeder, stage: Stage) -> FeederPlan:
+def _feeder_plan(run: _Run, seen: dict[str, dict[str, str]], way: Way, failure: DpPowerflowError) -> Outcome:
     """What the network would be charged; refused where it was begun otherwise.
 
     Parameters
     ----------
     seen : of the feeders before this one, frame → data set → key of the first feeder with it.
+    failure : why it was not examined, if it was not.
     """
-    released, examined, network = run.ways[feeder.name].released, stage.said, None
-    if not isinstance(examined, Examined):
-        problem, code = run.problem_of(stage)
-        return FeederPlan(feeder.key, feeder.name, released, problem, None, code)
-    alike = seen.setdefault(examined.frame, {})
+    feeder, examined = way.feeder, way.examined
+    if examined is None:
+        return replace(way.outcome, problem=str(failure), code=failure.code)
+    alike, planned = seen.setdefault(examined.frame, {}), way.outcome
     try:
-        plan, facts = run.plan(feeder, examined)
-        if not released:
-            run.refuse(feeder, plan, facts)
+        plan, _ = run.bill(way)
         network = preview_network(run.ledger, feeder.config, plan.network, examined.dataset)
+        planned = replace(planned, network=network)
         if network.account is None and examined.dataset not in alike:
             _refuse_unnamed(run.config, feeder, alike.values())
     except DpPowerflowError as error:
-        return FeederPlan(feeder.key, feeder.name, released, str(error), network, error.code)
+        return replace(planned, problem=str(error), code=error.code)
     finally:
         alike.setdefault(examined.dataset, feeder.key)
-    return FeederPlan(feeder.key, feeder.name, released, None, network)
+    return planned
 
 
 def _refuse_unnamed(config: FleetConfig, feeder: FleetFeeder, others: Collection[str]) -> None:

@@ -12,47 +12,39 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
-from dp_powerflow.corpus.storage import (
-    Location,
-    RemotePath,
-    loading,
-    location,
-    one_reading,
-    readers_of,
-)
+from dp_powerflow.corpus.storage import Location, RemotePath, location, one_reading
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.manifest import (
     FLEET_FILE,
     PAGE_FILE,
-    FeederChecks,
     FeederEntry,
-    FleetReport,
     contents,
     contradictions,
     feeder_of,
     fleet_file,
     fleet_manifest,
+    fleet_page,
     fleet_words,
+    is_fleet,
     partition,
+    read_entries,
     shared,
 )
-from dp_powerflow.fleet.publishing import Summary, fleet_page, summary_at
 from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     DIGEST,
-    MALFORMED,
-    MANIFEST_FILE,
     MODEL_FILE,
     Check,
+    Manifest,
     ReleaseError,
     at_most,
     check,
@@ -62,40 +54,28 @@ from dp_powerflow.manifest.model import (
     json_object,
     refuse_other_format,
 )
-from dp_powerflow.manifest.twin import version_of
-from dp_powerflow.manifest.verify import SEED, VerifyReport, manifest_content, parsed_manifest, verify_release
+from dp_powerflow.manifest.verify import (
+    SEED,
+    VerifyReport,
+    check_seed,
+    checks_of,
+    manifest_content,
+    parsed_manifest,
+    read_manifest,
+    verify_release,
+)
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.plan import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
-from dp_powerflow.privacy.state import PrivateState, check_release_id
+from dp_powerflow.privacy.state import PrivateState
 
 Progress = Callable[[int, int], None]
 
 WORTH_PROCESSES = 32
 """Feeders per core from which processes pay for their start."""
-_FROM_THE_SYSTEM = "The noise is stated to come from a secret key of the operating system."
 _AT_ONCE = 4
-"""Feeders of a store that a process reads at the same time; each keeps its share in memory."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Feeder:
-    """What was found of one feeder.
-
-    Attributes
-    ----------
-    directory : its name in the corpus.
-    summary : key figures of its page; None if it has none.
-    page_is_readable : whether a page that is there could be read.
-    manifest : bytes of its `manifest.json`; None if it cannot be read.
-    """
-
-    directory: str
-    report: VerifyReport
-    summary: Summary | None
-    page_is_readable: bool
-    manifest: bytes | None
+"""Feeders of a store that one process reads at the same time; each keeps its share in memory."""
 
 
 def verify_fleet(
@@ -103,64 +83,48 @@ def verify_fleet(
     state_path: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | None = None,
-) -> FleetReport:
+) -> VerifyReport:
     """Check all of a fleet; with the private state directory also commitments and ledger (INTERNAL).
 
     Several feeders are read at the same time, and of a URL nothing is copied to a disk.
 
     Raises
     ------
-    ReleaseError : there is no `fleet.json`.
-    CorpusError : a store does not answer, or changes meanwhile.
+    CorpusError : there is no `fleet.json`, or a store does not answer or changes meanwhile.
     """
     place = location(path)
-    try:
-        content = fleet_file(place)
-    except OSError as error:
-        raise ReleaseError(
-            f"{place} has no {FLEET_FILE} that can be read; run the fleet again to finish it"
-        ) from error
+    content = fleet_file(place)
     digest = hashlib.sha256(content).hexdigest()
     try:
         manifest = json_object(content)
     except (ValueError, RecursionError):
-        return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
+        return VerifyReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
     there = contents(place)
     directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
-    feeders, entries = _read_all(place, directories, state_path, progress)
-    reports = [feeder.report for feeder in feeders]
-    seeded = [item for report in reports for item in report.failures if item.name == SEED]
+    reports, entries = _read_all(place, directories, state_path, progress)
+    seeded = any(item.name == SEED for report in reports.values() for item in report.failures)
+    looks: dict[str, Callable[[dict[str, Any]], Iterable[Check]]] = {
+        "feeders": partial(_check_directory, there),
+        "statement": partial(_check_statement, entries),
+        "page": partial(_check_page, place, entries),
+    }
     checks = (
         _check_fleet_file(content, manifest),
-        _check_directory(there, manifest),
-        _check_statement(manifest, entries),
-        _check_page(place, manifest, entries, feeders),
-        *(_check_feeder(feeder.directory, feeder.report) for feeder in feeders),
-        seeded[0] if seeded else Check(SEED, bool(reports), _FROM_THE_SYSTEM),
+        *checks_of(looks, manifest),
+        *(_check_feeder(name, report) for name, report in reports.items()),
+        check_seed(insecure=seeded or not reports),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
-    warned = [text for report in reports for text in report.warnings]
+    warned = [text for report in reports.values() for text in report.warnings]
     attested = [*fleet_words()["customers"], *fleet_words()["networks"]]
-    attested += [text for report in reports for text in report.attested]
-    return FleetReport(
-        fleet_id,
-        digest,
-        checks,
-        tuple(dict.fromkeys(attested)),
-        tuple(dict.fromkeys(warned)),
-        kinds_of(reports),
+    attested += [text for report in reports.values() for text in report.attested]
+    return VerifyReport(
+        fleet_id, digest, checks, tuple(dict.fromkeys(attested)), tuple(dict.fromkeys(warned))
     )
 
 
-def kinds_of(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
-    """How many feeders passed which check; the seed is none, it makes all of the fleet a demonstration."""
-    made, failed = Counter[str](), Counter[str]()
-    for report in reports:
-        failures = {item.name for item in report.failures}
-        for name in dict.fromkeys(item.name for item in report.checks if item.name != SEED):
-            made[name] += 1
-            failed[name] += name in failures
-    return tuple(FeederChecks(name, count, failed[name]) for name, count in made.items())
+Found = tuple[str, VerifyReport, bytes | None]
+"""Directory of a feeder, what is found of it, and its `manifest.json`; None if that cannot be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,30 +139,23 @@ class _Reading:
     place: Location
     state_path: str | os.PathLike[str] | None
 
-    def start(self, threads: int | None) -> Callable[[str], _Feeder]:
+    def start(self, threads: int | None) -> Callable[[str], Found]:
         """Nothing to prepare."""
         return self.feeder
 
-    def feeder(self, directory: str) -> _Feeder:
+    def feeder(self, directory: str) -> Found:
         """What is found of one feeder."""
         with one_reading(self.place / directory) as release:
             content = None
             with suppress(OSError, DpPowerflowError):
                 content = manifest_content(release)
             try:
-                report = (
-                    verify_release(release)
-                    if self.state_path is None
-                    else verify_private(release, self.state_path)
-                )
+                if self.state_path is None:
+                    return directory, verify_release(release), content
+                return directory, verify_private(release, self.state_path), content
             except (ReleaseError, CorpusError) as error:
                 report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
-            summary, page_is_readable = None, True
-            try:
-                summary = summary_at(release)
-            except (OSError, *MALFORMED):
-                page_is_readable = False
-        return _Feeder(directory, report, summary, page_is_readable, content)
+                return directory, report, content
 
 
 def _read_all(
@@ -206,36 +163,35 @@ def _read_all(
     directories: Sequence[str],
     state_path: str | os.PathLike[str] | None,
     progress: Progress | None,
-) -> tuple[list[_Feeder], list[FeederEntry]]:
+) -> tuple[dict[str, VerifyReport], list[FeederEntry]]:
     """All feeders in the order of their names, and their manifests; none of these if one cannot be read.
 
     Most of a small feeder is Python, which one process does on one core: many are shared out to processes.
     """
-    many = not str(place).startswith("memory:") and len(directories) >= WORTH_PROCESSES * cores()
-    processes = cores() if many else 1
-    at_once = _AT_ONCE if isinstance(place, RemotePath) else cores() // processes
+    many = 1 < cores() <= len(directories) // WORTH_PROCESSES and not str(place).startswith("memory:")
+    at_once = cores() if many or isinstance(place, Path) else _AT_ONCE
     reading = _Reading(place, state_path)
-    found: dict[str, _Feeder] = {}
+    reports: dict[str, VerifyReport] = {}
     entries: dict[str, FeederEntry] = {}
 
-    def keep(feeder: _Feeder) -> None:
-        name, first = feeder.directory, next(iter(entries.values()), None)
+    def keep(found: Found) -> None:
+        name, reports[name], content = found
         with suppress(DpPowerflowError):
-            if feeder.manifest is not None:
-                parsed, sha256 = parsed_manifest(place / name, feeder.manifest)
-                manifest = shared(parsed, None if first is None else first.manifest)
+            if content is not None:
+                manifest, sha256 = parsed_manifest(place / name, content)
+                first = next(iter(entries.values()), None)
+                manifest = shared(manifest, None if first is None else first.manifest)
                 entries[name] = FeederEntry(feeder_of(name) or "", manifest, sha256)
-        found[name] = replace(feeder, manifest=None)
         if progress is not None:
-            progress(len(found), len(directories))
+            progress(len(reports), len(directories))
 
-    if processes > 1:
-        run_on_pool(processes, reading, directories, keep, threads=at_once)
+    if many:
+        run_on_pool(cores(), reading, directories, keep)
     else:
-        for feeder in in_order(reading.feeder, directories, at_once):
-            keep(feeder)
+        for found in in_order(reading.feeder, directories, at_once):
+            keep(found)
     whole = len(entries) == len(directories)
-    return [found[name] for name in directories], [entries[name] for name in directories] if whole else []
+    return {name: reports[name] for name in directories}, [entries[name] for name in directories if whole]
 
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
@@ -248,14 +204,10 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     return check("fleet", problems, f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
 
 
-def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Check:
+def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Iterator[Check]:
     """The feeders that are there against those that are listed."""
-    try:
-        listed = {partition(str(item["name"])) for item in manifest["feeders"]}
-    except MALFORMED:
-        return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
-    beside = {FLEET_FILE, PAGE_FILE}
-    found = {name: is_folder for name, is_folder in there.items() if name not in beside}
+    listed = {partition(str(item["name"])) for item in manifest["feeders"]}
+    found = {name: is_folder for name, is_folder in there.items() if name not in (FLEET_FILE, PAGE_FILE)}
 
     def problems() -> Iterator[str]:
         for name in sorted(listed | found.keys()):
@@ -266,50 +218,35 @@ def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Che
             elif not found[name]:
                 yield f"{name} is not a directory."
 
-    return check("feeders", problems(), f"All {len(listed)} feeders are present and nothing else.")
+    yield check("feeders", problems(), f"All {len(listed)} feeders are present and nothing else.")
 
 
-def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
+def _check_statement(entries: list[FeederEntry], manifest: dict[str, Any]) -> Iterator[Check]:
     """The whole file against the one that the feeders' manifests determine."""
-    name = "statement"
-    try:
-        fleet_id, customers = manifest["fleet"]["id"], manifest["customers"]
-        problems = contradictions(fleet_id, entries)
-        if not problems:
-            expected = fleet_manifest(fleet_id, entries, manifest["page_sha256"])
-            del expected[DIGEST]
-            stated = {key: value for key, value in manifest.items() if key != DIGEST}
-            problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
-        figures = f"epsilon at most {at_most(customers['epsilon'])} at delta {in_digits(customers['delta'])}"
-    except MALFORMED:
-        return Check(name, False, f"{FLEET_FILE} or a feeder's manifest cannot be read.")
+    fleet_id, customers = manifest["fleet"]["id"], manifest["customers"]
+    problems = contradictions(fleet_id, entries)
+    if not problems:
+        expected = fleet_manifest(fleet_id, entries, manifest["page_sha256"])
+        differ = differences(manifest, expected | {DIGEST: manifest.get(DIGEST)})
+        problems = [f"The entry {where} is wrong." for where in differ]
     good = (
         f"Every entry of {FLEET_FILE} follows from the manifests of the feeders. All feeders together cost a "
-        f"load point {figures}, the cost of one model for all."
+        f"load point epsilon at most {at_most(customers['epsilon'])} at delta "
+        f"{in_digits(customers['delta'])}, the cost of one model for all."
     )
-    return check(name, problems, good)
+    yield check("statement", problems, good)
 
 
-def _check_page(
-    place: Location, manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]
-) -> Check:
-    """The page against its hash, and against the one that the feeders' manifests and pages determine."""
-    problems = []
-    try:
+def _check_page(place: Location, entries: list[FeederEntry], manifest: dict[str, Any]) -> Iterator[Check]:
+    """The page against its hash, and against the one that the feeders' manifests determine."""
+    content, problems = b"", []
+    with suppress(OSError):
         content = (place / PAGE_FILE).read_bytes()
-        if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
-            problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-        if not all(feeder.page_is_readable for feeder in feeders):
-            raise ReleaseError("the page of a feeder cannot be read")
-        pages = {feeder_of(feeder.directory): feeder.summary for feeder in feeders}
-        summaries = {
-            entry.name: summary for entry in entries if (summary := pages.get(entry.name)) is not None
-        }
-        if fleet_page(manifest["fleet"]["id"], entries, summaries).to_html() != content:
-            problems.append(f"{PAGE_FILE} does not say what the feeders say.")
-    except (OSError, *MALFORMED):
-        problems = [f"{PAGE_FILE} or what it follows from cannot be read."]
-    return check("page", problems, f"{PAGE_FILE} says what the manifests and pages of the feeders say.")
+    if hashlib.sha256(content).hexdigest() != manifest["page_sha256"]:
+        problems.append(f"{PAGE_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
+    if fleet_page(manifest["fleet"]["id"], entries).to_html() != content:
+        problems.append(f"{PAGE_FILE} does not say what the feeders say.")
+    yield check("page", problems, f"{PAGE_FILE} says what the manifests of the feeders say.")
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:
@@ -320,7 +257,7 @@ def _check_feeder(name: str, report: VerifyReport) -> Check:
 
 # ------------------------------------------------------------------------------------------- witnesses
 
-_FIGURES = ("unit", "spent")
+_FIGURES = {"unit", "spent"}
 """Of an account; sentences belong to the version that wrote them."""
 _OLDER = "an older copy of the private state was put back, or the release was made with another one"
 
@@ -356,77 +293,44 @@ def hear_witnesses(state_path: Path | str, places: Iterable[str]) -> Testimony:
     for release_id, content in kept_models(state):
         ids = {release_id, release_id.partition("_")[0]}  # its release, or its fleet
         payers.setdefault(hashlib.sha256(content).hexdigest(), set()).update(ids)
-    manifests = [manifest for place in places for manifest in _witnesses(location(place))]
+    manifests = [manifest for place in map(location, places) for manifest in _witnesses(place)]
     told = [text for manifest in manifests for text in _contradictions(manifest, state, accounts, payers)]
     return Testimony(len(manifests), tuple(told))
 
 
-def _witnesses(place: Location) -> Iterator[dict[str, Any]]:
+def _witnesses(place: Location) -> list[Manifest[Any]]:
     """The manifest of a release, or of every feeder of a fleet."""
-    fleet = place / FLEET_FILE
-    with loading(place):
-        is_fleet = fleet.exists()
-    if not is_fleet:
-        yield _witness(place / MANIFEST_FILE)
-        return
-    try:
-        names = [str(feeder["name"]) for feeder in _witness(fleet)["feeders"]]
-    except (KeyError, TypeError):
-        raise ReleaseError(f"{fleet} lists no feeders; check the fleet with 'dp-powerflow verify'") from None
-    yield from in_order(
-        _witness, [place / partition(name) / MANIFEST_FILE for name in names], readers_of(place)
-    )
-
-
-def _witness(place: Location) -> dict[str, Any]:
-    with loading(place):
-        content = place.read_bytes()
-    try:
-        return json_object(content)
-    except (ValueError, RecursionError):
-        raise ReleaseError(f"{place} is not of a release; check it with 'dp-powerflow verify'") from None
+    if is_fleet(place):
+        return [entry.manifest for entry in read_entries(place)]
+    return [read_manifest(place)[0]]
 
 
 def _contradictions(
-    manifest: Mapping[str, Any],
-    state: PrivateState,
-    accounts: Sequence[Account],
-    payers: Mapping[str, set[str]],
+    manifest: Manifest[Any], state: PrivateState, accounts: Sequence[Account], payers: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """One sentence for each thing that a release states and the private state does not know."""
-    try:
-        release_id = check_release_id(str(manifest["release"]["id"]))
-        stated = {what: dict(manifest["composition"][what]) for what in ("loads", "network")}
-        network = str(manifest["guarantee"]["network"].get("twin") or release_id)
-        model, commitment = str(manifest["files"][MODEL_FILE]), manifest["internal_report"]["sha256"]
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise ReleaseError(
-            "a witness is not the manifest of a release; check it with 'dp-powerflow verify'"
-        ) from None
+    release_id, stated = manifest.release.id, manifest.composition
     kept = any(release_id in ids for ids in payers.values())
-    paid = payers.get(model, set()) | (set() if kept else {release_id})
-    for what, name, counts in (
-        ("loads", "customers", paid.__contains__),
-        ("network", "network", lambda charged: version_of(charged, network) is not None),
+    paid = payers.get(manifest.files[MODEL_FILE], set()) | (set() if kept else {release_id})
+    of_network = partial(manifest.guarantee.network.is_paid_by, release_id=release_id)
+    for stem, name, said, counts in (
+        ("loads", "customers", stated.loads, paid.__contains__),
+        ("network", "network", stated.network, of_network),
     ):
         balances = [
             account.as_of(spend.entry).balance
             for account in accounts
-            if account.kind.stem.startswith(what)
+            if account.kind.stem.startswith(stem)
             for spend in account.spends
             if counts(spend.release_id)
         ]
+        figures = [account_of(balance).model_dump(include=_FIGURES) for balance in balances]
         if not balances:
             yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."
-        elif not any(_agree(account_of(balance).model_dump(), stated[what]) for balance in balances):
+        elif all(any(differences(said.model_dump(include=_FIGURES), own)) for own in figures):
             yield (
                 f"The ledger disagrees with release '{release_id}' on what had been spent on the {name}: "
                 f"{_OLDER}."
             )
-    if committed(state, release_id) not in (None, commitment):
+    if committed(state, release_id) not in (None, manifest.internal_report.sha256):
         yield f"Release '{release_id}' commits to another internal report than the one kept: {_OLDER}."
-
-
-def _agree(own: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
-    here, there = ({name: account.get(name) for name in _FIGURES} for account in (own, stated))
-    return not any(True for _ in differences(there, here))

@@ -416,7 +416,7 @@ class Page:
     lead : paragraphs below the title.
     sections : what it shows.
     footer : the last words.
-    summary : key figures for programs, embedded as JSON (`read_summary`).
+    summary : key figures for programs, embedded as JSON.
     """
 
     title: str
@@ -475,20 +475,6 @@ _OWN = ("scales.js", "charts.js", "map.js", "start.js")
 """Our own scripts, in the order in which they are read."""
 _OWN_WITH_TABLE = (*_OWN, "table.js")
 """Only in pages with a sortable table: the bytes of the others do not depend on it."""
-
-
-_SUMMARY = b'<script type="application/json" id="summary">'
-
-
-def read_summary(page: bytes) -> dict[str, Any] | None:
-    """Key figures that a page holds for programs; None if it holds none that can be read."""
-    try:
-        begin = page.find(_SUMMARY) + len(_SUMMARY)  # a page is long: the rest is not even decoded
-        found = json.loads(page[begin : page.find(b"</script>", begin)].decode())
-        json.dumps(found, allow_nan=False)  # what no page could hold was put there by another program
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def framed(page: bytes, height: int = 900) -> str:

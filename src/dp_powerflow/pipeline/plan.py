@@ -118,7 +118,6 @@ def make_ready(
     state: PrivateState,
     *,
     history: LoadHistory | MeterFacts | None = None,
-    feeder: Feeder | None = None,
     say: Say = lambda _: None,
 ) -> Ready:
     """Read and check what a release is made from; nothing is spent, and nothing is written.
@@ -126,7 +125,6 @@ def make_ready(
     Parameters
     ----------
     history : PRIVATE. The meter data of the config, or their facts, if they were read already.
-    feeder : PRIVATE. The network of the config, if it was read already.
     say : told what is being done.
 
     Raises
@@ -136,7 +134,7 @@ def make_ready(
     mode = mode_of(config)
     say("reading the feeder")
     declared = assembly.declared_services(config) if history is None else Services.of(config, history)
-    network = assembly.read_network(config, state, steps_per_day(config.loads.step_minutes), declared, feeder)
+    network = assembly.read_network(config, state, steps_per_day(config.loads.step_minutes), declared)
     say("checking feeder, controls and sun")
     network.almanac.check_meters(assembly.declared_days(config))
     if declared is not None:

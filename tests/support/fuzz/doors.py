@@ -29,16 +29,14 @@ from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.feeders import find_sources, read_fleet_config, read_register
-from dp_powerflow.fleet.manifest import read_entries
-from dp_powerflow.fleet.publishing import fleet_page, read_summaries
-from dp_powerflow.fleet.run import read_failures, read_feeder_map
+from dp_powerflow.fleet.manifest import fleet_page, read_entries
+from dp_powerflow.fleet.run import read_feeder_map
 from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import feeder_problems, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import read_service_map
 from dp_powerflow.loads.ingest import read_load_classes, read_opendss_shapes
-from dp_powerflow.page import read_summary
 from dp_powerflow.pipeline.inputs import almanac_of, budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model, open_ledger
@@ -324,8 +322,7 @@ def _summary(root: Path, chosen: dpf.Config) -> tuple[Any, ...]:
     """All that is read of a private state by those who plan and make releases."""
     state = PrivateState.open(root, create=False, insecure_seed=SEED)
     ledger = open_ledger(state)
-    failures = [item["feeder"] for item in read_failures(state, FLEET)]
-    return ledger.summary(), ledger.spends(), read_register(state, FLEET), failures, kept_model(chosen, state)
+    return ledger.summary(), ledger.spends(), read_register(state, FLEET), kept_model(chosen, state)
 
 
 OWNED: dict[str, Make] = {
@@ -352,7 +349,6 @@ OWNED: dict[str, Make] = {
     "receipt": state_file("internal/r-1/paid-5.json"),
     "kept model": state_file("internal/r-1/model.json"),
     "fleet register": state_file(f"internal/{FLEET}/feeders.json"),
-    "fleet failures": state_file(f"internal/{FLEET}/failures.json"),
 }
 
 
@@ -426,22 +422,7 @@ def _read_fleet(place: Path, _: bytes) -> None:
 
 
 def _show_fleet(place: Path, _: bytes) -> None:
-    entries = read_entries(place)
-    fleet_page("north", entries, read_summaries(place, entries)).to_html()
-
-
-def _show_page(place: Path, content: bytes) -> None:
-    read_summary(content)
-    _show_fleet(place, content)
-
-
-def _summary_changed(rng: random.Random, content: bytes) -> bytes:
-    """A page whose figures are changed, or anything else."""
-    if rng.random() < 0.2:
-        return damaged(rng, content)
-    head, mark, rest = content.partition(b'id="summary">')
-    summary, end, tail = rest.partition(b"</script>")
-    return head + mark + json_changed(rng, summary) + end + tail
+    fleet_page("north", read_entries(place)).to_html()
 
 
 def _use_gridfm(folder: Path, _: bytes) -> None:
@@ -528,7 +509,6 @@ RELEASED: dict[str, Make] = {
     "fleet.json": verified(fleet, "fleet.json"),
     "fleet.json, opened": swapping(fleet, "fleet.json", _read_fleet),
     "fleet entry": swapping(fleet, f"{FEEDER}/manifest.json", _show_fleet),
-    "fleet quality": swapping(fleet, f"{FEEDER}/quality.html", _show_page, _summary_changed),
     "witness": witness,
     "gridfm table": swapping(lambda world: world.gridfm, "**/*.parquet", _use_gridfm),
     "gridfm count": swapping(lambda world: world.gridfm, "**/*.txt", _use_gridfm),

@@ -18,8 +18,7 @@ import numpy as np
 import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
-from dp_powerflow.fleet.manifest import fleet_manifest, read_entries
-from dp_powerflow.fleet.publishing import fleet_page, read_summaries
+from dp_powerflow.fleet.manifest import fleet_manifest, fleet_page, read_entries
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.pipeline.plan import keep_receipt
@@ -77,7 +76,7 @@ class World:
             inputs, _ = made_up.make_inputs(self.folder(f"fleet/{name}"), chosen, _model(), seed=SEED)
             made_up.write_release(place / f"feeder={name}", inputs)
         entries = read_entries(place)
-        page = fleet_page(FLEET, entries, read_summaries(place, entries)).to_html()
+        page = fleet_page(FLEET, entries).to_html()
         (place / "fleet.html").write_bytes(page)
         manifest = fleet_manifest(FLEET, entries, sha256(page).hexdigest())
         manifest |= {DIGEST: digest_of(manifest)}
@@ -97,9 +96,6 @@ class World:
         register = {"alder": {"name": "feeder-0001", "charged under": ["r-1"]}}
         register |= {"b/irch": {"name": "f2", "charged under": []}}
         state.write_internal(FLEET, "feeders.json", json.dumps(register).encode())
-        failed = {"feeder": "alder", "name": "f", "problem": "p"}
-        failures = {"marking": "INTERNAL", "fleet": FLEET, "failed": [failed]}
-        state.write_internal(FLEET, "failures.json", json.dumps(failures).encode())
         return made.state
 
     @cached_property
