@@ -202,7 +202,7 @@ def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
 REGISTER_FILE = "feeders.json"
 _SHARED = ("feeder", "loads", "model", "nodes", "pv", "calendar", "weather", "publication")
 _OF_A_RELEASE = {
-    *("days", "first_day", "state", "insecure_seed"),
+    *("days", "first_day", "state", "keys", "insecure_seed"),
     *("epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
 }
 

@@ -22,7 +22,7 @@ import itertools
 import json
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -50,6 +50,8 @@ from dp_powerflow.loads.history import MeterFacts, refuse_alike
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.manifest.model import MODEL_FILE, registered
 from dp_powerflow.pipeline.inputs import (
+    DRAWS,
+    FIT,
     Almanac,
     Meters,
     almanac_of,
@@ -81,9 +83,11 @@ from dp_powerflow.pipeline.release import (
     Made,
     Paid,
     draw,
+    end_key,
     fitted_model,
     keep_begun,
     make,
+    make_keys,
     network_charge,
     place_kept,
     ready_writer,
@@ -285,6 +289,7 @@ class Stage:
     name : its public name.
     examined, made : what was found, or made.
     files : to be kept in the private state.
+    ended : products that are complete, whose keys are to be destroyed then.
     error : why it failed.
     """
 
@@ -292,6 +297,7 @@ class Stage:
     examined: Examined | None = None
     made: Made | None = None
     files: Files = field(default_factory=dict)
+    ended: Set[tuple[str, str]] = frozenset()
     error: DpPowerflowError | None = None
 
 
@@ -331,7 +337,7 @@ class FeederJob:
             kept = state.write_internal(task.config.release.id, TRACEBACK, traceback.format_exc().encode())
             told = f"a defect of the program; report it, the details are in {kept}"
             stage = Stage(task.name, error=DpPowerflowError(told, code=UNEXPECTED))
-        return replace(stage, files=state.taken())
+        return replace(stage, files=state.taken(), ended=state.ended)
 
     def _done(self, task: Task, state: CarriedState, threads: int) -> Stage:
         meters, places = self.meters, task.places
@@ -490,8 +496,7 @@ class _Run:
     def _fit(self) -> None:
         """Fit the model that was paid for, if it is not there yet."""
         if self.config.model.reuse is None:
-            key = self.state.stream_key().bind("release", self.config.fleet.id)
-            fitted_model(self.fitted, self.state, self.source.history, self.cost, key, self.almanac)
+            fitted_model(self.fitted, self.state, self.source.history, self.cost, self.almanac)
 
     def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], object]) -> None:
         """Have feeders examined or made; workers get the load model too, once it is there."""
@@ -510,6 +515,8 @@ class _Run:
         """Keep what a worker wrote for the private state."""
         for (where, name), content in stage.files.items():
             self.state.write_internal(where, name, content)
+        for where, product in sorted(stage.ended):
+            self.state.destroy_key(where, product)
 
     def task(self, way: Way, *, only_draws: bool = False) -> Task:
         """What is to be done of one feeder, with what the private state keeps of it but for receipts."""
@@ -583,6 +590,9 @@ class _Run:
         shelf.refuse_other_contents()
         shelf.refuse_other_states(partial(committed, state), partial(is_begun, state))
         missing = [way for way in self.ways.values() if not way.released]
+        for way in self.ways.values():
+            if way.released:  # by a run that was killed before it knew
+                end_key(way.feeder.config, state, DRAWS)
         if missing:
             _refuse_another_config(config, state)
             shelf.prepare()
@@ -665,7 +675,13 @@ class _Run:
                 bills.append((way, *self.bill(way)))
             except DpPowerflowError as error:
                 self._fail(way, error)
-        own = [self.loads] if isinstance(self.loads, Charge) else []
+        own, fleet_id = [self.loads] if isinstance(self.loads, Charge) else [], self.config.fleet.id
+        if own and not is_begun(state, fleet_id):
+            state.make_key(fleet_id, FIT, self.cost.request_sha256)
+        for way, plan, charge in bills:
+            if not is_begun(state, way.feeder.release_id):
+                mode = mode_of(way.feeder.config)
+                make_keys(mode, state, charge.data.dataset, plan.request_sha256, (DRAWS,))
         try:
             spends = ledger.charge_all([*own, *(charge for *_, charge in bills)]) if bills else []
         except PrivacyError as error:
@@ -674,7 +690,7 @@ class _Run:
             return
         if own and spends:
             self.loads = spends[0]
-            keep_begun(state, self.config.fleet.id, self.cost.request_sha256, self.loads)
+            keep_begun(state, fleet_id, self.cost.request_sha256, self.loads)
         for (way, plan, _), spend in zip(bills, spends[len(own) :], strict=True):
             assert isinstance(self.loads, Spend)
             assert way.examined is not None

@@ -317,9 +317,11 @@ class CarriedState(PrivateState):
     Attributes
     ----------
     files : what the directory holds of a release, and what was written here.
+    ended : products whose keys the data owner has to destroy.
     """
 
     files: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    ended: set[tuple[str, str]] = field(default_factory=set, init=False)
     _new: set[tuple[str, str]] = field(default_factory=set, init=False)
 
     @property
@@ -347,7 +349,9 @@ class CarriedState(PrivateState):
             yield release_id, frozenset(name for where, name in self.files if where == release_id)
 
     def destroy_key(self, release_id: str, product: str) -> None:
-        """The data owner does, who has the file."""
+        """Forget a key, and tell the data owner, who has its file."""
+        self.files.pop((release_id, product + KEY_ENDING), None)
+        self.ended.add((release_id, product))
 
     def taken(self) -> dict[tuple[str, str], bytes]:
         """What was written and not taken before."""
