@@ -22,8 +22,8 @@ from typing import Any
 _NAMES = {
     "_names": "__version__",
     "_api": "DrawnTwin certify derive draw_twin export_gridfm fidelity fit inspect open_corpus "
-    "open_derived open_feeder open_fleet plan quality read_config read_meters release release_fleet sample "
-    "simulate_meters solve verify",
+    "open_derived open_feeder open_fleet plan quality read_config read_meters release release_fleet review "
+    "sample sign simulate_meters solve verify",
     "config": "Config",
     "corpus.gridfm.export": "GridfmVariety",
     "corpus.gridfm.tables": "read_gridfm",

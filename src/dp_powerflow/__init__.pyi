@@ -17,7 +17,9 @@ from dp_powerflow._api import read_config as read_config
 from dp_powerflow._api import read_meters as read_meters
 from dp_powerflow._api import release as release
 from dp_powerflow._api import release_fleet as release_fleet
+from dp_powerflow._api import review as review
 from dp_powerflow._api import sample as sample
+from dp_powerflow._api import sign as sign
 from dp_powerflow._api import simulate_meters as simulate_meters
 from dp_powerflow._api import solve as solve
 from dp_powerflow._api import verify as verify

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dp_powerflow.grid.sources import TapTable
     from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns
     from dp_powerflow.loads.history import LoadHistory
+    from dp_powerflow.manifest.review import Review
     from dp_powerflow.manifest.verify import VerifyReport
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
@@ -162,6 +163,7 @@ def verify(
     private: str | PathLike[str] | None = None,
     config: Config | None = None,
     source: str | PathLike[str] | None = None,
+    signers: Sequence[str | PathLike[str]] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
     """Recompute what can be recomputed of a release, of the corpus of a fleet, or of a derived release.
@@ -178,6 +180,8 @@ def verify(
     source : str or path, optional
         Of a derived release: directory of the release that it came from. That is verified too, and where it
         publishes its twin, all bytes are recomputed.
+    signers : sequence of path, optional
+        PEM files of public Ed25519 keys whose signatures are demanded.
     on_progress : callable, optional
         Told how many feeders of a fleet are done, and of how many.
 
@@ -200,6 +204,32 @@ def verify(
     """
     if config is not None and private is None:
         raise ConfigError("the config recomputes the evidence and needs the private state too")
+    from dp_powerflow.corpus.storage import location
+
+    place, keys = location(release), []
+    if signers:
+        from dp_powerflow.manifest.signatures import public_digits
+
+        keys = [public_digits(Path(key)) for key in signers]
+    report = _verified(release, private, config, source, on_progress)
+    from dp_powerflow.fleet.manifest import FLEET_FILE, is_fleet, partition
+    from dp_powerflow.manifest.model import MANIFEST_FILE
+    from dp_powerflow.manifest.verify import signatures_required, with_signatures
+
+    if not is_fleet(place):
+        return with_signatures(report, place, MANIFEST_FILE, signatures_required(place), keys)
+    names = [check.name for check in report.checks if check.name.startswith(partition(""))]
+    demanded = max((signatures_required(place / name) for name in names), default=0)
+    return with_signatures(report, place, FLEET_FILE, demanded, keys)
+
+
+def _verified(
+    release: str | PathLike[str],
+    private: str | PathLike[str] | None,
+    config: Config | None,
+    source: str | PathLike[str] | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> VerifyReport:
     from dp_powerflow.manifest.verify import begin
 
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
@@ -253,6 +283,88 @@ def _verify_derived(
     from dp_powerflow.pipeline.deriving.owner import basis_of_config
 
     return verify_derived(place, remake=partial(basis_of_config, config, state_path=Path(private)))
+
+
+def sign(
+    release: str | PathLike[str], key: str | PathLike[str], role: str, *, password: bytes | None = None
+) -> Path:
+    """Sign a release that is intact: a detached Ed25519 signature of its manifest.
+
+    Parameters
+    ----------
+    release : str or path
+        Directory of a release, a fleet or a derived release.
+    key : str or path
+        PEM file of a private Ed25519 key.
+    role : str
+        Under which the signer answers for it, such as ``"privacy officer"``.
+    password : bytes, optional
+        Of the key's file.
+
+    Returns
+    -------
+    Path
+        The file of the signature, below ``signatures``.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        The release is not intact, or the key cannot be used.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.sign("release", "nowhere.pem", "privacy officer")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.pem'
+    """
+    from dp_powerflow.fleet.manifest import FLEET_FILE, is_fleet
+    from dp_powerflow.manifest.model import MANIFEST_FILE
+    from dp_powerflow.manifest.signatures import make_signature, private_key, write_signature
+
+    place, own = Path(release), private_key(Path(key), password)
+    failed = [check for check in verify(place).failures if check.name not in ("random source", "signatures")]
+    if failed:
+        raise ConfigError(
+            f"{place} is not intact, so it is not signed: {failed[0].sentence}; run 'dp-powerflow verify'"
+        )
+    content = (place / (FLEET_FILE if is_fleet(place) else MANIFEST_FILE)).read_bytes()
+    return write_signature(place, make_signature(content, own, role))
+
+
+def review(release: str | PathLike[str], *, signers: Sequence[str | PathLike[str]] = ()) -> Review:
+    """The questions that reviewers ask of a release, with the answers that its files give.
+
+    Parameters
+    ----------
+    release : str or path
+        Directory or URL of a release.
+    signers : sequence of path, optional
+        As of `verify`.
+
+    Returns
+    -------
+    Review
+        ``sections``: title → rows of question, answer and where it is checked; ``verdict``; ``to_html()``.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        There is no release at that place.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> list(dpf.review("release").sections)[0]
+    'Summary for a board'
+    """
+    from dp_powerflow.corpus.storage import location
+    from dp_powerflow.manifest.review import review as reviewed
+    from dp_powerflow.manifest.signatures import public_digits
+
+    report = verify(release, signers=signers)
+    return reviewed(location(release), report, [public_digits(Path(key)) for key in signers])
 
 
 def derive(

@@ -235,7 +235,7 @@ def begin(config: Config) -> PrivateState:
     state = PrivateState.open(config.release.state, insecure_seed=7)
     ready = make_ready(config, state)
     inputs, (plan, _) = ready.inputs, charge(ready)
-    fitted_model(config, state, inputs.readings, plan, inputs.key, inputs.almanac)
+    fitted_model(config, state, inputs.readings, plan, inputs.almanac)
     return state
 
 

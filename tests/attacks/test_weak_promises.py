@@ -208,7 +208,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = small_config(folder, network={"delta": 0.4}, release=CAP)
     ready = make_ready(chosen, PrivateState.open(folder / "state", insecure_seed=7))
     inputs, (plan_of, _) = ready.inputs, charge(ready)
-    fitted_model(chosen, inputs.state, inputs.readings, plan_of, inputs.key, inputs.almanac)
+    fitted_model(chosen, inputs.state, inputs.readings, plan_of, inputs.almanac)
     return folder
 
 

@@ -78,7 +78,9 @@ def scene_of(true_release: Released) -> tuple[Scene, PartJob]:
     model = LoadModel.load(true_release.path / "model.json")
     scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
     writer = CorpusWriter(true_release.path, open_corpus(true_release.path).layout, "small")
-    return scene, pipeline.part_job(mode, scene, pipeline.draw_key(inputs, scene), writer)
+    key = pipeline.draw_key(inputs, scene)
+    order = pipeline.released_order(state, "small", None, writer.layout.nodes)
+    return scene, pipeline.part_job(mode, scene, key, writer, order)
 
 
 # --- what it writes ---------------------------------------------------------------------------------------
@@ -215,10 +217,8 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
         return float(np.abs(design[half:] @ weights - output[half:]).max())
 
     in_order = np.empty_like(v)
-    inputs, mode = read_inputs(config, PrivateState.inspect(tmp_path / "state")), mode_of(config)
-    model = LoadModel.load(tmp_path / "out" / "model.json")
-    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
-    in_order[:, pipeline.secret_order(pipeline.draw_key(inputs, scene), v.shape[1])] = v
+    inputs = read_inputs(config, PrivateState.inspect(tmp_path / "state"))
+    in_order[:, pipeline.released_order(inputs.state, "small", None, v.shape[1])] = v
     eliminated = Network(ieee13).recover(in_order)
     # Single precision on the public grid leaves 1e-6; an unreleased node is determined to that.
     assert residual(in_order, eliminated[:, 5]) < 1e-5

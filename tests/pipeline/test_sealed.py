@@ -114,7 +114,7 @@ def test_a_killed_run_resumes_to_the_same_draws_with_one_charge(
     owner: Any = {"charge_all": Ledger, "finish": CorpusWriter}.get(moment, path)
     drawn: list[dict[str, str]] = []
 
-    def killed(*given: Any, **named: Any) -> None:
+    def killed(*given: Any, **named: Any) -> Any:
         if moment == "end_key" and given[2] != "draws":
             return original(*given, **named)
         if moment in ("end_key", "finish"):  # everything is in the stage

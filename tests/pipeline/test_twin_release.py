@@ -15,7 +15,7 @@ import dp_powerflow as dpf
 from dp_powerflow.cli.release import render_plan
 from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.tables import Connections, NodeTable, encode_buses
+from dp_powerflow.corpus.tables import Connections, NodeTable, encode_connections
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import BusGraph, Feeder
@@ -502,7 +502,7 @@ def among_the_tables(patch: pytest.MonkeyPatch) -> None:
     """A run dies in the middle of the table of buses."""
 
     def killed(writer: CorpusWriter, found: Any) -> dict[str, str]:
-        content = encode_buses(writer.layout, writer.release_id, found)
+        content = encode_connections(writer.layout, writer.release_id, found)["buses.parquet"]
         (writer.partial / "buses.parquet").write_bytes(content[: len(content) // 2])
         raise KeyboardInterrupt
 

@@ -137,6 +137,7 @@ def make_inputs(
         network=ledgers.remaining(ledger, network, as_of=spends[1]),
         commitment_sha256=state.commit(release.id, "internal report", REPORT),
         insecure_seed=state.insecure_seed,
+        keys="destroyed",
         extras=extras,
         sums_customers=extras.scaled_down,
         scaled_down=int((beside(LAYOUT, range(LAYOUT.days), extras)["scaled_down"] > 0).sum())

@@ -31,7 +31,16 @@ export = typer.Typer(
 )
 for command in (
     *(release.inspect, release.certify, release.init, release.plan, release.release, checks.verify),
-    *(checks.derive, checks.fidelity, checks.quality, fleet.fleet, checks.ledger, release.demo),
+    *(
+        checks.sign,
+        checks.review,
+        checks.derive,
+        checks.fidelity,
+        checks.quality,
+        fleet.fleet,
+        checks.ledger,
+        release.demo,
+    ),
     release.experiment,
 ):
     app.command()(command)

@@ -17,7 +17,7 @@ import typer
 from typer import Argument, Exit, Option
 
 import dp_powerflow as dpf
-from dp_powerflow.cli.terminal import AsJson, ConfigFile, Rendered, err, out, progress, say, show
+from dp_powerflow.cli.terminal import AsJson, ConfigFile, Rendered, err, escaped, out, progress, say, show
 from dp_powerflow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ MOST_FEEDERS = 20
 
 
 MOST_STATEMENTS = 20
+Signers = Annotated[
+    list[Path] | None,
+    Option("--signer", help="PEM file of a public key that must have signed; may be given several times."),
+]
 
 
 def verify(
@@ -49,6 +53,7 @@ def verify(
         Path | None,
         Option("--release", help="Of a derived release: the release it came from, to recompute it."),
     ] = None,
+    signer: Signers = None,
     as_json: AsJson = False,
 ) -> None:
     """Recompute what a third party can check of a release; exit code 1 if it is not intact.
@@ -57,7 +62,14 @@ def verify(
     """
     opened = None if config is None else dpf.read_config(config)
     with progress("verifying") as (advance, _):
-        report = dpf.verify(release, private=private, config=opened, source=source, on_progress=advance)
+        report = dpf.verify(
+            release,
+            private=private,
+            config=opened,
+            source=source,
+            signers=signer or (),
+            on_progress=advance,
+        )
 
     rendered = render_verification(report)
     if private is not None:
@@ -68,6 +80,41 @@ def verify(
         out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
     if not report.intact:
         raise Exit(1)
+
+
+def sign(
+    release: Annotated[Path, Argument(help="Directory of a release, fleet or derived release.")],
+    key: Annotated[Path, Option(help="PEM file of your private Ed25519 key.")],
+    role: Annotated[str, Option(help="Under which you answer for it, such as 'privacy officer'.")],
+) -> None:
+    """Sign a release: verify it, then write an Ed25519 signature of its manifest beside it.
+
+    Example: `dp-powerflow sign release --key officer.pem --role "privacy officer"`
+    """
+    password = None
+    if b"ENCRYPTED" in key.read_bytes():
+        password = typer.prompt("password of the key", hide_input=True, err=True).encode()
+    say(f"signed: {dpf.sign(release, key, role, password=password)}")
+
+
+def review(
+    release: Annotated[str, Argument(help="Directory or URL of a release.")],
+    html: Annotated[Path | None, Option(help="Write the checklist to this page.")] = None,
+    signer: Signers = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what reviewers ask (NIST SP 800-226, W3C, GDPR), with the answers for this release.
+
+    Example: `dp-powerflow review release --html review.html`
+    """
+    from dp_powerflow._files import write_named
+
+    with progress("verifying"):
+        found = dpf.review(release, signers=signer or ())
+    show(Rendered.of("review.md", asdict(found), {"escaped": escaped}, review=found), as_json)
+    if html is not None:
+        write_named(html, found.to_html())
+        say(f"written: {html}")
 
 
 def render_verification(report: VerifyReport) -> Rendered:
@@ -229,8 +276,7 @@ def quality(
         return
     with progress("measuring the corpus") as (advance, _):
         if of_fleet:
-            from dp_powerflow.fleet.manifest import read_entries
-            from dp_powerflow.fleet.publishing import fleet_page
+            from dp_powerflow.fleet.manifest import fleet_page, read_entries
 
             fleet = dpf.open_fleet(release)
             content = fleet_page(str(fleet.manifest["fleet"]["id"]), read_entries(fleet.path)).to_html()

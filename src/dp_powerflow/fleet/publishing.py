@@ -32,7 +32,7 @@ from dp_powerflow.fleet.manifest import (
     read_entries,
     release_id_of,
 )
-from dp_powerflow.manifest.model import canonical_json
+from dp_powerflow.manifest.model import SIGNATURES, canonical_json
 from dp_powerflow.manifest.verify import release_at
 
 OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE)
@@ -98,7 +98,7 @@ class Shelf:
         for name in tries:
             with storing(self.place):
                 (self.place / name).unlink()
-        begun = {*tries, *OF_THE_WHOLE, *map(partition, self._making), *self._markers()}
+        begun = {*tries, SIGNATURES, *OF_THE_WHOLE, *map(partition, self._making), *self._markers()}
         directories = [name for name in self._names if name not in begun]
         found = in_order(lambda name: release_at(self.place / name), directories, readers_of(self.place))
         for directory, release in zip(directories, found, strict=True):

@@ -43,6 +43,7 @@ from dp_powerflow.manifest.build import account_of
 from dp_powerflow.manifest.model import (
     DIGEST,
     MODEL_FILE,
+    SIGNATURES,
     Check,
     Manifest,
     ReleaseError,
@@ -207,7 +208,11 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
 def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Iterator[Check]:
     """The feeders that are there against those that are listed."""
     listed = {partition(str(item["name"])) for item in manifest["feeders"]}
-    found = {name: is_folder for name, is_folder in there.items() if name not in (FLEET_FILE, PAGE_FILE)}
+    found = {
+        name: is_folder
+        for name, is_folder in there.items()
+        if name not in (FLEET_FILE, PAGE_FILE, SIGNATURES)
+    }
 
     def problems() -> Iterator[str]:
         for name in sorted(listed | found.keys()):

@@ -119,7 +119,7 @@ def figures_of(statement: form.Statement[Any]) -> dict[str, Any]:
     }
 
 
-def rendered(name: str, words: Words, figures: Mapping[str, Any]) -> bytes:
+def rendered(name: str, words: Any, figures: Mapping[str, Any]) -> bytes:
     """A page: a template of that name, with the words and figures of a manifest."""
     template = _environment(html=name.endswith(".html")).get_template(name)
     try:

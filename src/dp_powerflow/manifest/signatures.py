@@ -67,7 +67,10 @@ def private_key(path: Path, password: bytes | None = None) -> Ed25519PrivateKey:
     ------
     ConfigError : it is no Ed25519 key in PEM, or needs another password.
     """
-    return _loaded(path, lambda content: load_pem_private_key(content, password), Ed25519PrivateKey)
+    key: Ed25519PrivateKey = _loaded(
+        path, lambda content: load_pem_private_key(content, password), Ed25519PrivateKey
+    )
+    return key
 
 
 def public_digits(path: Path) -> str:
@@ -132,6 +135,8 @@ def signatures_at(directory: Location) -> dict[str, Signature | None]:
 
 def _read(path: Location) -> Signature | None:
     try:
+        if isinstance(path, Path) and path.is_symlink():
+            return None
         return Signature.model_validate(json.loads(path.read_bytes()))
     except (OSError, ValueError, RecursionError):
         return None

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,7 @@ from dp_powerflow.corpus.gridfm.schema import CLOSE_PU
 from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.tables import NodeTable
+from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.manifest import model as form
 from dp_powerflow.manifest import render
@@ -289,10 +290,12 @@ def _read_files(
 
 
 def files_below(directory: Location) -> dict[str, bool]:
-    """Relative names, sorted, of everything but folders, and whether each is a plain file."""
+    """Relative names, sorted, of all but folders and signatures, and whether each is a plain file."""
+    own = f"{form.SIGNATURES}/"  # these are of the manifest, which cannot list them; see `with_signatures`
     if isinstance(directory, RemotePath):
-        return dict.fromkeys(directory.below(), True)
-    found = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
+        return {name: True for name in directory.below() if not name.startswith(own)}
+    below = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
+    found = {name: path for name, path in below.items() if not name.startswith(own)}
     plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
     return {
         name: plain[name]
@@ -367,6 +370,33 @@ def check_release(opened: Opened) -> VerifyReport:
         () if found is None else tuple(found["attested"]),
         () if found is None else (*_not_compared(opened), *found["warnings"]),
     )
+
+
+def with_signatures(
+    report: VerifyReport, place: Location, file: str, required: int, signers: Sequence[str]
+) -> VerifyReport:
+    """A report with what is found of the signatures, if there are any or some are demanded.
+
+    Parameters
+    ----------
+    file, required, signers : the manifest's name, and as of `check_signatures`.
+    """
+    folder = place / form.SIGNATURES
+    there = bool(folder.below()) if isinstance(folder, RemotePath) else os.path.lexists(folder)
+    if not (there or required or signers):
+        return report
+    from dp_powerflow.manifest.signatures import check_signatures  # few releases are signed
+
+    found = check_signatures(place, (place / file).read_bytes(), required, signers)
+    return replace(report, checks=(*report.checks, *found))
+
+
+def signatures_required(place: Location) -> int:
+    """How many signatures a release demands; 0 where its manifest cannot be read."""
+    try:
+        return parsed_manifest(place, manifest_content(place))[0].publication.require_signatures
+    except (ValueError, DpPowerflowError, OSError):
+        return 0
 
 
 def _not_compared(opened: Opened) -> Iterator[str]:
