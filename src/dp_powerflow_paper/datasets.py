@@ -93,11 +93,7 @@ _FAMILIES = {
 }
 CUSTOMER_FAMILIES = ("household", "commercial", "agricultural")
 _SIMBENCH = MeterFormat(
-    unit="kW",
-    interval_label="start",
-    time_zone="Europe/Berlin",
-    stamp_format="%d.%m.%Y %H:%M",
-    delimiter=";",
+    unit="kW", interval_label="start", time_zone="Europe/Berlin", stamp_format="%d.%m.%Y %H:%M", delimiter=";"
 )
 
 

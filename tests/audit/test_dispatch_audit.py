@@ -15,7 +15,7 @@ from scipy import stats
 from dp_powerflow import StreamKey
 from dp_powerflow.lowlevel import gdp_epsilon
 from dp_powerflow_paper.dvorkin2020.case import Case, Privacy, read_feeder15
-from dp_powerflow_paper.dvorkin2020.leaks import Normal, epsilon_between, neighbours
+from dp_powerflow_paper.dvorkin2020.leaks import Normal, epsilon_between, gaussian_epsilon, neighbours
 from dp_powerflow_paper.dvorkin2020.policy import Expected, Policy, TotalVariance, Variant
 from dp_powerflow_paper.dvorkin2020.program import Program
 from support.auditing import epsilon_lower_bound
@@ -53,7 +53,7 @@ def scores(case: Case, variant: Variant, noise: float) -> tuple[np.ndarray, np.n
 def test_own_line_loses_no_more_than_claimed_and_half_the_noise_is_caught(
     case: Case, variant: Variant
 ) -> None:
-    exact = gdp_epsilon(1.0 / PRIVACY.multiplier, SMALL_DELTA)
+    exact = gaussian_epsilon(PRIVACY.multiplier, SMALL_DELTA)
     claimed = scores(case, variant, 1.0)
     assert epsilon_lower_bound(*claimed, PRIVACY.delta) <= PRIVACY.epsilon
     assert 0.3 * exact < epsilon_lower_bound(*claimed, SMALL_DELTA) <= exact
@@ -69,8 +69,9 @@ def test_exact_losses_of_own_lines_are_within_the_claim(case: Case) -> None:
 
 def test_loss_between_normal_laws_of_equal_variance_is_that_of_the_accountant() -> None:
     for multiplier, delta in ((2.4, 1.0 / 14.0), (2.4, 1e-3), (0.7, 1e-5)):
-        found = epsilon_between(Normal(0.0, multiplier), Normal(1.0, multiplier), delta)
-        assert found == pytest.approx(gdp_epsilon(1.0 / multiplier, delta), rel=1e-6)
+        assert gaussian_epsilon(multiplier, delta) == pytest.approx(
+            gdp_epsilon(1.0 / multiplier, delta), rel=1e-6
+        )
 
 
 def test_loss_between_normal_laws_of_other_variance_is_that_of_draws() -> None:

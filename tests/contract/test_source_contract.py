@@ -50,12 +50,7 @@ def occasion() -> Occasion:
     relative = history.load_kw / history.scale_kw[:, None, None]
     unlabelled = replace(history, load_kw=relative, scale_kw=np.ones(count), class_label=(None,) * count)
     of_customers = replace(
-        data,
-        history=unlabelled,
-        relative=relative,
-        margins=(0.005, 1.5),
-        radius=1e-3,
-        calibration_floor=0.1,
+        data, history=unlabelled, relative=relative, margins=(0.005, 1.5), radius=1e-3, calibration_floor=0.1
     )
     return Occasion(of_customers, np.arange(DAYS), TARGET)
 

@@ -370,10 +370,7 @@ def test_a_claim_is_proved_only_with_proved_sensitivities_and_a_calibration_that
     chain: Setting,
 ) -> None:
     measured = replace(chain, operating=replace(chain.operating, delta=0.01))
-    for refused, sentence in (
-        (measured, "operating set"),
-        (replace(chain, radius=3.0), "lower the radius"),
-    ):
+    for refused, sentence in ((measured, "operating set"), (replace(chain, radius=3.0), "lower the radius")):
         with pytest.raises(PrivacyError, match=sentence):
             gaussian.proved_sensitivities(refused, 0.3)
     assert not gaussian.printed_sensitivities(measured).proved

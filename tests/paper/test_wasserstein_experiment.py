@@ -137,10 +137,7 @@ def outcomes(lab: Lab) -> tuple[Outcome, ...]:
 
 
 def test_a_second_run_computes_nothing_again_but_what_is_lost(
-    options: ExperimentOptions,
-    data: Dataset,
-    outcomes: tuple[Outcome, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    options: ExperimentOptions, data: Dataset, outcomes: tuple[Outcome, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation, "_compute", lambda *_: pytest.fail("computed again"))
     again = evaluation.new_lab(options, TINY, data)

@@ -22,17 +22,17 @@ def chain(
     ties: tuple[tuple[int, int], ...] = (),
 ) -> Feeder:
     """Nodes in a row behind the source: loads on all but the empty ones, PV alone on some, extra lines."""
-    lines, branches, shunts = [], [], []
-    ends = [(n if k == 0 else k - 1, k) for k in range(n)] + list(ties)
-    for k, (i, j) in enumerate(ends):
-        series, shunt = SERIES[k % len(SERIES)], 0.02j
+    shunt, branches, shunts, lines = 0.02j, [], [], []
+    for k, (i, j) in enumerate([(n if k == 0 else k - 1, k) for k in range(n)] + list(ties)):
+        series = SERIES[k % len(SERIES)]
         primitive = np.array([[series + shunt, -series], [-series, series + shunt]])
-        lines.append(Line(f"l{k + 1}", (i, j), primitive, 100.0, False, "c"))
         branches.append((i, j, 1.0 / series))
         shunts += [(i, shunt), (j, shunt)]
+        lines.append(Line(f"l{k + 1}", (i, j), primitive, 100.0, False, "c"))
     loads = [(k, 0.1 + 0.04j) for k in range(n) if k not in empty and k not in pv_only]
-    made = feeder_of(n + 1, branches, loads, shunts=shunts, pv=[(k, 0.05) for k in pv_only])
-    return replace(made, name="chain", nodes=(*made.nodes[:n], "emf(s).1"), lines=tuple(lines))
+    feeder = feeder_of(n + 1, branches, loads, shunts=shunts, pv=[(k, 0.05) for k in pv_only])
+    nodes = (*(f"b{k}.1" for k in range(n)), "emf(s).1")
+    return replace(feeder, name="chain", nodes=nodes, lines=tuple(lines))
 
 
 def law_of(n: int, steps: int = 1, *, spread: float = 0.3, q: float = 0.15, size: float = 0.3) -> LoadLaw:

@@ -10,16 +10,18 @@ from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
 from dp_powerflow_paper.losses import Admittance, injection
 from support.laws import gaussian_classes
-from support.small_feeders import feeder_of
 
 
 def random_network(n: int, rng: np.random.Generator) -> Admittance:
     """A connected network of n nodes fed by one slack at 1 p.u."""
-    branches = []
+    y = np.zeros((n + 1, n + 1), dtype=complex)
     for i in range(n):
         j = n if i == 0 else int(rng.integers(0, i))
-        branches.append((i, j, complex(rng.uniform(0.01, 0.05), rng.uniform(0.02, 0.08))))
-    y = feeder_of(n + 1, branches, []).y.toarray()
+        series = 1.0 / complex(rng.uniform(0.01, 0.05), rng.uniform(0.02, 0.08))
+        y[i, i] += series
+        y[j, j] += series
+        y[i, j] -= series
+        y[j, i] -= series
     return Admittance(y[:n, :n], y[:n, n])
 
 

@@ -306,9 +306,4 @@ def _without(findings: Findings) -> FloatArray:
 
 def compared() -> tuple[Compared, ...]:
     """Every kind of derived release."""
-    return (
-        hosting(0.05, "ANSI C84.1, range A"),
-        hosting(0.10, "EN 50160"),
-        dispatch(),
-        reliability(),
-    )
+    return (hosting(0.05, "ANSI C84.1, range A"), hosting(0.10, "EN 50160"), dispatch(), reliability())

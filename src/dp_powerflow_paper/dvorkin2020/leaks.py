@@ -57,6 +57,11 @@ class LoadNeighbour:
     outside: float
 
 
+def gaussian_epsilon(multiplier: float, delta: float) -> float:
+    """Exact ε of one Gaussian query whose noise is so many times its sensitivity."""
+    return epsilon_between(Normal(0.0, multiplier), Normal(1.0, multiplier), delta)
+
+
 def epsilon_between(first: Normal, second: Normal, delta: float) -> float:
     """Least ε ≥ 0 at which two normal laws are (ε, δ)-indistinguishable; math.inf if there is none."""
     if min(first.std, second.std) <= 0.0:

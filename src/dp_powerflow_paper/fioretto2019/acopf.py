@@ -239,10 +239,7 @@ class PowerFlowProgram:
         made = self._incidence(grid.generators.bus)
         out_p = at_start @ p_start + at_end @ p_end + casadi.DM(grid.shunt_g) * self.v**2
         out_q = at_start @ q_start + at_end @ q_end - casadi.DM(grid.shunt_b) * self.v**2
-        self.balances = (
-            made @ self.p - self._loads[0] == out_p,
-            made @ self.q - self._loads[1] == out_q,
-        )
+        self.balances = (made @ self.p - self._loads[0] == out_p, made @ self.q - self._loads[1] == out_q)
         for balance in self.balances:
             self.opti.subject_to(balance)
         limited = np.flatnonzero(np.isfinite(branches.rating))

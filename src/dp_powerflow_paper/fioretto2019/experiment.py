@@ -130,9 +130,7 @@ def _costs(name: str) -> dict[str, Any]:
 
 
 def to_markdown(
-    costs: Mapping[str, Mapping[str, Any]],
-    rows: Sequence[Mapping[str, Any]],
-    lengths: Sequence[FeederRow],
+    costs: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], lengths: Sequence[FeederRow]
 ) -> str:
     """The tables of docs/results/systems.md."""
     lines = block(

@@ -356,17 +356,7 @@ def run_recovery(
         "mean of what is seen": hidden_mse(observed_mean(shared.test), shared.test),
         "straight line": hidden_mse(interpolated(shared.test), shared.test),
     }
-    return Recovery(
-        plan,
-        curves,
-        holes,
-        guesses,
-        days,
-        calibration,
-        of_a_day,
-        (schedule, privacy),
-        searched,
-    )
+    return Recovery(plan, curves, holes, guesses, days, calibration, of_a_day, (schedule, privacy), searched)
 
 
 def training_days(split: Split, seed: int, run: int) -> IntArray:

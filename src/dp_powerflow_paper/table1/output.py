@@ -135,11 +135,7 @@ def draw_panel(axes: Any, drawn: list[Mark], numbers: Mapping[str, int]) -> dict
                 capsize=2,
             )
             axes.annotate(
-                f"{number}{' ↑' * above}",
-                (at, w1),
-                xytext=(4, 4),
-                textcoords="offset points",
-                fontsize=8,
+                f"{number}{' ↑' * above}", (at, w1), xytext=(4, 4), textcoords="offset points", fontsize=8
             )
         edges.append(edges[-1] + len(group))
     for edge in edges[1:-1]:

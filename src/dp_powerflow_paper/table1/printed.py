@@ -63,9 +63,7 @@ def _row(approach: str, cited: str, signs: str, notes: Mapping[Column, str] | No
 PRINTED: Mapping[str, PrintedRow] = MappingProxyType(
     {
         "iid-noise": _row(
-            "i.i.d. noise on loads",
-            "gergelyDream eibl2017differential barbosa2014lightweight",
-            "ynnn-",
+            "i.i.d. noise on loads", "gergelyDream eibl2017differential barbosa2014lightweight", "ynnn-"
         ),
         "federated": _row("DP federated learning", "fernandez2022privacy", "ynnn-"),
         "dpwgan": _row("DP-SGD GAN (DPWGAN)", "huang2022dpwgan", "ynny-", {Column.FIDELITY: _NO_BOUND}),

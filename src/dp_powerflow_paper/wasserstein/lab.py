@@ -86,10 +86,7 @@ class Lab:
         """κ and the like of the network."""
         data = self.data
         return network_facts(
-            data.network,
-            volt_var=data.voltvar is not None,
-            released=data.loaded,
-            generation=data.generation,
+            data.network, volt_var=data.voltvar is not None, released=data.loaded, generation=data.generation
         )
 
     @cached_property
