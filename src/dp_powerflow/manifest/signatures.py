@@ -10,7 +10,6 @@ since anybody can make a key: a reader gets the public keys of the signers elsew
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +24,7 @@ from dp_powerflow._texts import PublicLine
 from dp_powerflow.corpus.storage import Location, RemotePath
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.manifest.model import SIGNATURES, Check, Section, Sha256, check, sha256_of
+from dp_powerflow.manifest.verify import signature_files
 
 _FORMAT: Literal["dp-powerflow signature, version 1"] = "dp-powerflow signature, version 1"
 _DIGITS = 16
@@ -117,20 +117,19 @@ def write_signature(directory: Location, signature: Signature) -> Path:
         raise ConfigError(
             f"{directory} is a URL; sign the release on this machine, then upload the signature"
         )
-    path = directory / SIGNATURES / f"{signature.public_key[:_DIGITS]}.json"
+    path = directory / _file_of(signature)
     path.parent.mkdir(exist_ok=True)
     write_whole(path, json.dumps(signature.model_dump(), indent=1, sort_keys=True).encode() + b"\n")
     return path
 
 
+def _file_of(signature: Signature) -> str:
+    return f"{SIGNATURES}/{signature.public_key[:_DIGITS]}.json"
+
+
 def signatures_at(directory: Location) -> dict[str, Signature | None]:
     """Signatures by the name of their file, None for a file that holds none."""
-    folder = directory / SIGNATURES
-    if isinstance(folder, RemotePath):
-        names = sorted(folder.below())
-    else:
-        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return {name: _read(folder / name) for name in names}
+    return {name: _read(directory / name) for name in sorted(signature_files(directory))}
 
 
 def _read(path: Location) -> Signature | None:
@@ -158,13 +157,13 @@ def check_signatures(
         each.public_key: each
         for name, each in found.items()
         if each is not None and each.manifest_sha256 == digest and each.holds
-        if re.fullmatch(rf"{each.public_key[:_DIGITS]}\.json", name)
+        if name == _file_of(each)
     }
 
     def problems() -> Iterator[str]:
         for name, each in found.items():
             if each is None or each not in good.values():
-                yield f"{SIGNATURES}/{name} is no signature of this manifest under its role and key."
+                yield f"{name} is no signature of this manifest under its role and key."
         for key in signers:
             if key not in good:
                 yield f"Key {key[:_DIGITS]} has not signed this release."

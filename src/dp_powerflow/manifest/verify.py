@@ -235,7 +235,7 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
             name
             for name in (*(listed if isinstance(listed, dict) else ()), form.MANIFEST_FILE)
             if name.split("/")[0] not in (DATA, *BESIDE)
-        },
+        }.union(signature_files(directory)),
     )
     known = dict(corpus.hashes) | {form.MANIFEST_FILE: form.sha256_of(content)}
     hashes, small = _read_files(directory, known, {} if model is None else {form.MODEL_FILE: model})
@@ -291,11 +291,11 @@ def _read_files(
 
 def files_below(directory: Location) -> dict[str, bool]:
     """Relative names, sorted, of all but folders and signatures, and whether each is a plain file."""
-    own = f"{form.SIGNATURES}/"  # these are of the manifest, which cannot list them; see `with_signatures`
+    own = signature_files(directory)  # of the manifest, which cannot list them; see `with_signatures`
     if isinstance(directory, RemotePath):
-        return {name: True for name in directory.below() if not name.startswith(own)}
+        return {name: True for name in directory.below() if name not in own}
     below = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
-    found = {name: path for name, path in below.items() if not name.startswith(own)}
+    found = {name: path for name, path in below.items() if name not in own}
     plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
     return {
         name: plain[name]
@@ -381,14 +381,22 @@ def with_signatures(
     ----------
     file, required, signers : the manifest's name, and as of `check_signatures`.
     """
-    folder = place / form.SIGNATURES
-    there = bool(folder.below()) if isinstance(folder, RemotePath) else os.path.lexists(folder)
-    if not (there or required or signers):
+    if not (signature_files(place) or required or signers):
         return report
     from dp_powerflow.manifest.signatures import check_signatures  # few releases are signed
 
     found = check_signatures(place, (place / file).read_bytes(), required, signers)
     return replace(report, checks=(*report.checks, *found))
+
+
+def signature_files(place: Location) -> set[str]:
+    """Names of what lies beside a manifest as its signatures."""
+    folder = place / form.SIGNATURES
+    if isinstance(folder, RemotePath):
+        names = set(folder.below())
+    else:
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return {f"{form.SIGNATURES}/{name}" for name in names}
 
 
 def signatures_required(place: Location) -> int:

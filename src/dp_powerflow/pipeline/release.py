@@ -452,7 +452,8 @@ def make(
             network=paid.network,
             commitment_sha256=state.commit(release_id, planning.COMMITMENT, report.content),
             insecure_seed=state.insecure_seed,
-            keys="destroyed" if inputs.config.release.keys == "destroy" else "kept",
+            # A seed is known for ever.
+            keys="kept" if state.insecure_seed or inputs.config.release.keys == "keep" else "destroyed",
             sun=inputs.sun,
             tables=None if job.graph is None else job.graph.stated(staged.layout.steps),
             days=inputs.almanac.released,
