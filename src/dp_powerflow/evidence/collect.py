@@ -117,6 +117,7 @@ class PrintedFormula:
     least, median, most : of the steps, each with T = 1.
     day : all steps.
     tail_delta : δ of τ; δ_M of the calibration is added to it.
+    label : what it is.
     """
 
     calibration: RemarkCalibration
@@ -125,6 +126,7 @@ class PrintedFormula:
     most: Terms
     day: Terms
     tail_delta: float
+    label: str = "formula as printed, not a bound here"
 
     @property
     def delta(self) -> float:

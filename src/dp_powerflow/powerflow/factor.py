@@ -210,12 +210,7 @@ def size(value: np.clongdouble) -> np.longdouble:
 
 @kernel
 def factor_blocks(
-    blocks: BlockPlan,
-    slots: IntArray,
-    extra: FloatArray,
-    interior: int,
-    factors: FloatArray,
-    place: IntArray,
+    blocks: BlockPlan, slots: IntArray, extra: FloatArray, interior: int, factors: FloatArray, place: IntArray
 ) -> int:
     """Factors of the first rows of Y_core plus the blocks `extra` (slot, 4) at `slots`.
 
@@ -492,10 +487,7 @@ def _eliminate(rows: Entries, k: int, neighbours: list[int]) -> None:
 
 
 def _snapshot(
-    rows: Entries,
-    alive: BoolArray,
-    order: list[int],
-    coefficients: list[tuple[int, int, complex]],
+    rows: Entries, alive: BoolArray, order: list[int], coefficients: list[tuple[int, int, complex]]
 ) -> Core:
     n = len(rows)
     kept = np.flatnonzero(alive)

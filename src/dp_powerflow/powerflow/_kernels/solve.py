@@ -415,12 +415,7 @@ def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[in
 
 @kernel
 def _newton(
-    system: System,
-    injection: Injection,
-    lam: float,
-    factors: FloatArray,
-    place: IntArray,
-    x: ComplexArray,
+    system: System, injection: Injection, lam: float, factors: FloatArray, place: IntArray, x: ComplexArray
 ) -> tuple[int, bool]:
     """Newton's method at one level of the injections; x is the start and becomes the solution."""
     plan, blocks, core = system
