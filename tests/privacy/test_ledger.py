@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dp_powerflow import Budget, Ledger, PrivateState
 from dp_powerflow.errors import PrivacyError
@@ -23,7 +24,8 @@ from dp_powerflow.privacy.ledger.accounts import (
     PureCost,
     TwinCap,
 )
-from dp_powerflow.privacy.ledger.records import Unrelated
+from dp_powerflow.privacy.ledger.book import ChargedData
+from dp_powerflow.privacy.ledger.records import APPROVAL, Unrelated
 from support import ledgers
 
 LINE = Neighbours("one line, admittance scaled by up to 1 %")
@@ -304,3 +306,57 @@ def test_a_cap_or_cost_out_of_range_is_refused(asked: tuple[Any, ...]) -> None:
     make, *figures = asked
     with pytest.raises(PrivacyError):
         make(*figures)
+
+
+def test_two_roles_raise_a_cap_together_and_neither_alone(tmp_path: Path) -> None:
+    officer, engineer, stranger = (Ed25519PrivateKey.generate() for _ in range(3))
+    ledger = Ledger.open(PrivateState.open(tmp_path / "state"))
+    cap = LoadsCap(1.0, 1e-5)
+    name = ledger.account(ChargedData("a" * 64, cap)).name
+    keys = {
+        role: key.public_key().public_bytes_raw().hex()
+        for role, key in (("officer", officer), ("engineer", engineer))
+    }
+    with pytest.raises(PrivacyError, match="two keys"):
+        ledger.declare_roles({"officer": keys["officer"], "engineer": keys["officer"]})
+    ledger.declare_roles(keys)
+    with pytest.raises(PrivacyError, match="they stay"):
+        ledger.declare_roles(keys)
+    for key in (None, stranger):
+        with pytest.raises(PrivacyError, match="engineer and officer together"):
+            ledger.change_figures(name, 2.0, None, "why", key)
+    wanted = dataclasses.replace(cap, epsilon=2.0)
+    assert ledger.change_figures(name, 2.0, None, "why", engineer) == {"officer"}
+    assert ledger.change_figures(name, 2.0, None, "why", engineer) == {"officer"}  # twice is once
+    assert ledger.change_figures(name, 3.0, None, "why", officer) == {"engineer"}  # something else
+    assert ledger.change_figures(name, 2.0, None, "another reason", officer) == {"engineer"}
+    assert ledger.summary().accounts[0].cap == cap
+    assert not ledger.change_figures(name, 2.0, None, "why", officer)
+    again = Ledger.open(PrivateState.open(tmp_path / "state"), create=False)
+    assert again.summary().accounts[0].cap == wanted
+    assert not again.change_figures(name, 0.5, None, "lower")  # nobody has to approve less
+    # What was approved once is not approved for ever.
+    assert again.change_figures(name, 2.0, None, "why", officer) == {"engineer"}
+    assert again.change_figures(name, None, 1e-4, "why", officer) == {"engineer"}
+
+
+def test_forged_approvals_and_caps_without_them_are_found(tmp_path: Path) -> None:
+    """Also by who has the state's key, and so could chain any entry."""
+    officer, engineer = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    roles = {"officer": officer, "engineer": engineer}
+    for forged in ("approval", "cap"):
+        state = PrivateState.open(tmp_path / forged)
+        ledger = Ledger.open(state)
+        name = ledger.account(ChargedData("a" * 64, LoadsCap(1.0, 1e-5))).name
+        ledger.declare_roles({role: key.public_key().public_bytes_raw().hex() for role, key in roles.items()})
+        ledger.change_figures(name, 2.0, None, "why", engineer)
+        with pytest.raises(PrivacyError, match=r"not signed by its role|without its approvals"):
+            with ledger._store.transaction() as transaction:
+                last = [e.fields for e in transaction.books.entries if e.event == APPROVAL][-1]
+                if forged == "approval":
+                    transaction.append(APPROVAL, name, last | {"role": "officer"})
+                else:
+                    cap = transaction.books.accounts[name].cap
+                    raised = dataclasses.asdict(dataclasses.replace(cap, epsilon=9.0))
+                    transaction.append("cap", name, {"cap": {**raised, "unit": str(cap.unit)}, "reason": "x"})
+        assert Ledger.open(state, create=False).summary().accounts[0].cap.epsilon == 1.0

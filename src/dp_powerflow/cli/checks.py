@@ -91,10 +91,15 @@ def sign(
 
     Example: `dp-powerflow sign release --key officer.pem --role "privacy officer"`
     """
-    password = None
-    if b"ENCRYPTED" in key.read_bytes():
-        password = typer.prompt("password of the key", hide_input=True, err=True).encode()
-    say(f"signed: {dpf.sign(release, key, role, password=password)}")
+    say(f"signed: {dpf.sign(release, key, role, password=password_of(key))}")
+
+
+def password_of(key: Path) -> bytes | None:
+    """Asked for where the file of a key has one."""
+    if b"ENCRYPTED" not in key.read_bytes():
+        return None
+    password: str = typer.prompt("password of the key", hide_input=True, err=True)
+    return password.encode()
 
 
 def review(
@@ -168,6 +173,11 @@ def ledger(
         float | None, Option(help="New radius [p.u.], for an account of a true network.")
     ] = None,
     reason: Annotated[str, Option(help="Who decided it and why; recorded for ever.")] = "",
+    role: Annotated[
+        list[str] | None,
+        Option(help="ROLE=PUB.pem, twice: from now on both roles must approve a raised cap."),
+    ] = None,
+    approve: Annotated[Path | None, Option(help="Private key of your role, to approve a raised cap.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what was spent (PRIVATE); --account changes a cap, --witness looks for lost charges.
@@ -199,11 +209,20 @@ def ledger(
     figures = (epsilon, delta, radius)
     if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account to change with --account")
-    opened = Ledger.inspect(state)
+    opened, key, missing = Ledger.inspect(state), None, frozenset[str]()
+    if role or approve is not None:
+        from dp_powerflow.manifest.signatures import private_key, public_digits
+
+        key = None if approve is None else private_key(approve, password_of(approve))
+        declared = [text.partition("=") for text in role or ()]
+        if declared:
+            opened.declare_roles({name: public_digits(Path(path)) for name, _, path in declared})
     if account is not None and radius is not None:
         restate_radius(opened, account, radius, reason)
     if account is not None and (radius is None or figures[:2] != (None, None)):
-        opened.change_figures(account, epsilon, delta, reason)
+        missing = opened.change_figures(account, epsilon, delta, reason, key)
+    if missing:
+        say(f"noted, and not in force: {' and '.join(sorted(missing))} must approve the same change")
     show(render_ledger(opened.summary()), as_json)
 
 

@@ -28,8 +28,8 @@ from dp_powerflow.corpus.gridfm.schema import CLOSE_PU
 from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.tables import NodeTable
-from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
+from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.manifest import model as form
 from dp_powerflow.manifest import render
 from dp_powerflow.manifest.build import Facts, assemble, contradictions, read_facts

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._spending import charge_begins, charge_is_done
 from dp_powerflow.errors import PrivacyError
@@ -39,6 +39,8 @@ from dp_powerflow.privacy.ledger.accounts import (
     to_plain,
 )
 from dp_powerflow.privacy.ledger.records import (
+    APPROVAL,
+    ROLES,
     UNANCHORED,
     Account,
     Books,
@@ -46,12 +48,18 @@ from dp_powerflow.privacy.ledger.records import (
     Preview,
     Spend,
     Unrelated,
+    is_raised,
     rows_of,
+    signed_bytes,
     spelled,
     unrelated_line,
+    wanted_of,
 )
 from dp_powerflow.privacy.ledger.store import LedgerStore, Transaction
 from dp_powerflow.privacy.state import RECEIPT, PrivateState, check_release_id
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unrelated | None) -> None:
@@ -278,6 +286,24 @@ def _check_sha256(value: str, what: str) -> None:
         raise PrivacyError(f"the {what} must have 64 lower-case hexadecimal digits")
 
 
+def _approved(
+    transaction: Transaction, account: Account, asked: dict[str, Any], key: Ed25519PrivateKey | None
+) -> frozenset[str]:
+    """Record that a role approves a change of a cap; roles that have not approved this very change yet."""
+    roles = transaction.books.roles
+    public = None if key is None else key.public_key().public_bytes_raw().hex()
+    role = next((role for role, own in roles.items() if own == public), None)
+    if key is None or role is None:
+        raise PrivacyError(
+            f"a cap of this ledger is raised by {' and '.join(sorted(roles))} together; run the same command "
+            "with --approve and the key of each, one after the other"
+        )
+    wanted = wanted_of(account, asked)
+    signature = key.sign(signed_bytes(wanted, role)).hex()
+    transaction.append(APPROVAL, account.name, wanted | {"role": role, "signature": signature})
+    return transaction.books.lacking(account, asked)
+
+
 class Ledger:
     """The ledger of one private state directory (PRIVATE): what may be spent, and what has been.
 
@@ -430,20 +456,57 @@ class Ledger:
         affordable = charged or cap.holds(after)
         return Preview(name or None, cap.balance(tally), cap.balance(after), charged, affordable)
 
-    def change_cap(self, name: str, cap: Cap, reason: str, *, restated: bool = False) -> None:
-        """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
+    def declare_roles(self, roles: Mapping[str, str]) -> None:
+        """From now on, and for ever, a cap is raised by all of these together.
 
         Parameters
         ----------
+        roles : mapping
+            Role → public Ed25519 key, 64 hexadecimal digits. At least two, with different keys.
+
+        Raises
+        ------
+        PrivacyError
+            Roles are declared already, or fewer than two keys are.
+        """
+        if min(len(roles), len(set(roles.values()))) < 2:
+            raise PrivacyError("two roles with two keys approve a raised cap; name both with --role")
+        with self._store.transaction() as transaction:
+            if transaction.books.roles:
+                raise PrivacyError("this ledger has its roles, and they stay; look at them without --role")
+            transaction.append(ROLES, "", {"roles": dict(roles)})
+
+    def change_cap(
+        self,
+        name: str,
+        cap: Cap,
+        reason: str,
+        *,
+        restated: bool = False,
+        key: Ed25519PrivateKey | None = None,
+    ) -> frozenset[str]:
+        """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
+
+        Where roles are declared, a cap is raised once all of them have asked for the same, each with its key.
+
+        Parameters
+        ----------
+        key : Ed25519PrivateKey, optional
+            Of one of the roles.
         restated : bool
             The cap is in another unit, in which every cost is an upper bound. Whether it is one the caller
             must know: what was charged for changes up to r holds for smaller ones. Manifests state the unit
             as of their own charge, so earlier manifests stay true.
 
+        Returns
+        -------
+        frozenset of str
+            Roles that have not approved yet; the cap is as before until they have.
+
         Raises
         ------
         PrivacyError
-            There is no such account, the cap has another unit, or there is no reason.
+            There is no such account, the cap has another unit, there is no reason, or the key is of no role.
         """
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
@@ -455,16 +518,29 @@ class Ledger:
                     "another unit; change the figures of the cap only"
                 )
             cap.balance(account.tally)  # refused where it has no figure at this delta
-            transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
+            asked = {"cap": to_plain(cap), "reason": reason}
+            if transaction.books.roles and is_raised(account.cap, cap):
+                missing = _approved(transaction, account, asked, key)
+                if missing:
+                    return missing
+            transaction.append("cap", name, asked)
+            return frozenset()
 
-    def change_figures(self, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:
+    def change_figures(
+        self,
+        name: str,
+        epsilon: float | None,
+        delta: float | None,
+        reason: str,
+        key: Ed25519PrivateKey | None = None,
+    ) -> frozenset[str]:
         """Replace ε or δ of the cap of an account, with a reason; see `change_cap`."""
         account = self.named(name)
         if account is None:
             raise PrivacyError(f"the ledger has no account '{name}'; list them with 'dp-powerflow ledger'")
         cap = account.cap
         epsilon, delta = cap.epsilon if epsilon is None else epsilon, cap.delta if delta is None else delta
-        self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
+        return self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason, key=key)
 
     def balance_after(self, spend: Spend) -> Balance:
         """Where an account stood just after a spend.

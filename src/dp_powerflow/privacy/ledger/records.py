@@ -27,7 +27,7 @@ from dp_powerflow.privacy.ledger.accounts import (
 )
 from dp_powerflow.privacy.state import PrivateState
 
-FIRST, UNANCHORED = "ledger", "unanchored"
+FIRST, UNANCHORED, ROLES, APPROVAL = "ledger", "unanchored", "roles", "approval"
 """Entries about the ledger itself, and no account: its first one, and that its lost anchor was replaced."""
 COLUMNS = "seq, at, event, account, release_id, request_sha256, body, mac"
 _GENESIS = "0" * 64
@@ -286,6 +286,42 @@ class LedgerSummary:
     entries: int
     accounts: tuple[Account, ...]
     lost_anchors: tuple[LostAnchor, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+
+_RESTORE = "restore the newest backup of the private state directory"
+
+
+def is_raised(before: Cap, after: Cap) -> bool:
+    """Whether a cap allows more of anything than another one in the same unit."""
+    limits = before.limits()
+    more = any(value > limits.get(name, 0.0) for name, value in after.limits().items())
+    return before.unit == after.unit and (more or after.delta > before.delta)
+
+
+def wanted_of(account: Account, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a role signs to approve a change of a cap: once the cap has changed, all have to ask again."""
+    cap = json.dumps(asked["cap"], sort_keys=True)
+    return {"account": account.name, "changes": len(account.changes), "cap": cap, "reason": asked["reason"]}
+
+
+def signed_bytes(wanted: Mapping[str, Any], role: str) -> bytes:
+    """The bytes of an approval."""
+    return json.dumps({**wanted, "role": role}, sort_keys=True).encode()
+
+
+def _signed(fields: dict[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
+    """An approval whose signature holds."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    wanted = {name: value for name, value in fields.items() if name not in ("role", "signature")}
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(roles[fields["role"]]))
+        key.verify(bytes.fromhex(fields["signature"]), signed_bytes(wanted, fields["role"]))
+    except (InvalidSignature, KeyError, ValueError):
+        raise PrivacyError(f"an approval in the ledger is not signed by its role; {_RESTORE}") from None
+    return fields
 
 
 class Books:
@@ -295,11 +331,14 @@ class Books:
     ----------
     entries : all of them.
     accounts : by name, in the order they were opened.
+    roles : role → public key, of those who must approve a raised cap together; mostly empty.
     """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.accounts: dict[str, Account] = {}
+        self.roles: dict[str, str] = {}
+        self._approvals: list[dict[str, Any]] = []
         self._of_data: dict[tuple[AccountKind, str], str] = {}
         self._of_frame: dict[tuple[AccountKind, str], dict[str, None]] = {}
         self._opened: dict[AccountKind, dict[str | None, list[str]]] = {}
@@ -315,6 +354,12 @@ class Books:
             return
         if entry.event == UNANCHORED:
             self._lost.append(LostAnchor(fields["reason"], entry.at, entry.seq))
+            return
+        if entry.event == ROLES:
+            self.roles = fields["roles"]
+            return
+        if entry.event == APPROVAL:
+            self._approvals.append(_signed(fields, self.roles))
             return
         account = self.accounts.get(entry.account)
         if account is None or entry.event == "open":
@@ -338,9 +383,16 @@ class Books:
                 account = replace(account, datasets=datasets, changes=(*account.changes, change))
         else:
             cap = cap_from_plain(account.kind, fields["cap"])
+            if is_raised(account.cap, cap) and self.lacking(account, fields):
+                raise PrivacyError(f"the cap of {account.name} was raised without its approvals; {_RESTORE}")
             change = Change("cap changed", fields["reason"], entry.at, entry.seq, cap)
             account = replace(account, cap=cap, changes=(*account.changes, change))
         self.accounts[account.name] = account
+
+    def lacking(self, account: Account, asked: Mapping[str, Any]) -> frozenset[str]:
+        """Roles that have not approved this change of a cap, as the cap is now."""
+        wanted = wanted_of(account, asked).items()
+        return frozenset(self.roles) - {each["role"] for each in self._approvals if wanted <= each.items()}
 
     def has(self, number: int, mac: str) -> bool:
         """Whether an entry with this number and keyed hash was taken."""
@@ -377,7 +429,7 @@ class Books:
     def summary(self) -> LedgerSummary:
         first, accounts = self.entries[0], tuple(self.accounts.values())
         seeded = first.fields["insecure_seed"]
-        return LedgerSummary(seeded, first.at, len(self.entries), accounts, tuple(self._lost))
+        return LedgerSummary(seeded, first.at, len(self.entries), accounts, tuple(self._lost), self.roles)
 
     def _index(self, account: Account, fields: Mapping[str, Any]) -> None:
         self._of_data.setdefault((account.kind, fields["dataset"]), account.name)
