@@ -4,7 +4,7 @@ Only the command line uses this; the library installs no handler, and Ctrl-C is 
 
 The first signal unwinds the command, so that workers end, the bar disappears and what is of no use is
 removed. Whatever comes while that lasts ends the process at once, like a kill: everything that is kept is
-whole at any moment, and workers end with their parent (`_parallel.processes`). `Ended` is no
+whole at any moment, and workers end with their parent (`_parallel.local`). `Ended` is no
 `KeyboardInterrupt`, which click answers itself.
 """
 

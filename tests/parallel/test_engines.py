@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -214,6 +215,37 @@ def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
         assert CANARY.encode() in held_by_scheduler(cluster.scheduler)
 
 
+CLIENT = """
+import sys, time
+from distributed import Client
+from support.parallel_jobs import Failing
+from dp_powerflow._parallel.local import Sealed
+client = Client(sys.argv[1])
+sealed = client.scatter(Sealed(Failing("known")), broadcast=True, hash=False)
+print("sent", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_cluster_forgets_the_job_of_a_client_that_was_killed(cluster: Any) -> None:
+    def held() -> tuple[int, int]:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            on_workers = client.run(lambda dask_worker: len(dask_worker.data)).values()
+        return len(cluster.scheduler.tasks), sum(on_workers)
+
+    command = [sys.executable, "-c", CLIENT, cluster.scheduler_address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"sent\n"
+        assert held() == (1, 2)
+        client.kill()
+    for _ in range(100):
+        if held() == (0, 0):
+            break
+        time.sleep(0.2)
+    assert held() == (0, 0)
+
+
 @pytest.mark.parametrize("wrapped", [Sealed(Failing("known")), Parcel(CANARY)])
 def test_what_travels_shows_nothing(wrapped: Any) -> None:
     for text in (str(wrapped), repr(wrapped), f"{wrapped}", repr([wrapped]), repr(vars(wrapped).keys())):
@@ -233,7 +265,7 @@ def test_a_job_travels_to_every_worker_and_not_with_every_task(cluster: Any, tmp
     assert len((tmp_path / "start-1").read_text().split()) <= len(received)
 
 
-def test_a_failure_arrives_as_one_sentence_and_the_text_of_a_defect_stays_on_the_worker(cluster: Any) -> None:
+def test_the_text_of_an_unexpected_error_stays_on_the_worker(cluster: Any) -> None:
     with distributed.Client(cluster, set_as_default=False) as client:
         with pytest.raises(PowerFlowError, match=r"^no solution$"):
             Workers(client).map(Failing("known"), range(4), lambda _: None)
