@@ -108,15 +108,3 @@ def test_readers_of_examples_never_see_a_submodule() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
     deeper = re.compile(r"^\s*(>>> )?(from dp_powerflow\.|import dp_powerflow\.)", re.MULTILINE)
     assert [str(page) for page in pages if deeper.search(page.read_text(encoding="utf-8"))] == []
-
-
-def test_a_feeder_is_solved_as_operated_where_controls_are_named() -> None:
-    feeder = dpf.open_feeder("ieee13")
-    load = 0.7 * feeder.nominal_load[None, :].repeat(4, axis=0)
-    day = dpf.solve(feeder, load, controls="day", steps=4, all_nodes=True)
-    assert day.v.shape == (4, len(feeder.energised))
-    assert day.taps.shape == (4, len(feeder.as_operated.regulators))
-    frozen = dpf.solve(feeder, load, controls="frozen")
-    assert (frozen.taps == frozen.taps[0]).all()
-    with pytest.raises(dpf.errors.PowerFlowError, match="needs steps"):
-        dpf.solve(feeder, load, controls="day")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from dp_powerflow.cli.checks import render_verification
-from dp_powerflow.fleet.manifest import FeederChecks, FleetReport
+from dp_powerflow.fleet.manifest import FleetReport
 from dp_powerflow.fleet.verify import kinds_of
 from dp_powerflow.manifest.model import Check
 from dp_powerflow.manifest.verify import VerifyReport
@@ -66,10 +66,6 @@ def test_twenty_failed_feeders_are_told_the_rest_counted_and_the_json_has_all() 
     found = json.loads(rendered.json_text)
     assert sum(not check["ok"] for check in found["checks"]) == 55
     assert found["feeder_checks"] == [{"name": "files", "feeders": 55, "failed": 55}]
-
-
-def test_the_seed_makes_a_demonstration_and_no_failed_feeder() -> None:
-    assert kinds_of([feeder(GOOD, SEEDED)]) == (FeederChecks("files", 1, 0),)
 
 
 def test_statements_that_differ_in_a_name_are_one_line() -> None:
