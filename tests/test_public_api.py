@@ -108,3 +108,9 @@ def test_readers_of_examples_never_see_a_submodule() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
     deeper = re.compile(r"^\s*(>>> )?(from dp_powerflow\.|import dp_powerflow\.)", re.MULTILINE)
     assert [str(page) for page in pages if deeper.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_controls_that_act_through_a_day_need_its_number_of_steps() -> None:
+    feeder = dpf.open_feeder("ieee13")
+    with pytest.raises(dpf.errors.PowerFlowError, match="needs steps"):
+        dpf.solve(feeder, feeder.nominal_load[None, :], controls="day")
