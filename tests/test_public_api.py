@@ -110,13 +110,7 @@ def test_readers_of_examples_never_see_a_submodule() -> None:
     assert [str(page) for page in pages if deeper.search(page.read_text(encoding="utf-8"))] == []
 
 
-def test_a_feeder_is_solved_as_operated_where_controls_are_named() -> None:
+def test_controls_that_act_through_a_day_need_its_number_of_steps() -> None:
     feeder = dpf.open_feeder("ieee13")
-    load = 0.7 * feeder.nominal_load[None, :].repeat(4, axis=0)
-    day = dpf.solve(feeder, load, controls="day", steps=4, all_nodes=True)
-    assert day.v.shape == (4, len(feeder.energised))
-    assert day.taps.shape == (4, len(feeder.as_operated.regulators))
-    frozen = dpf.solve(feeder, load, controls="frozen")
-    assert (frozen.taps == frozen.taps[0]).all()
     with pytest.raises(dpf.errors.PowerFlowError, match="needs steps"):
-        dpf.solve(feeder, load, controls="day")
+        dpf.solve(feeder, feeder.nominal_load[None, :], controls="day")

@@ -23,6 +23,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     LoadsCost,
     PureCost,
     TwinCap,
+    to_plain,
 )
 from dp_powerflow.privacy.ledger.book import ChargedData
 from dp_powerflow.privacy.ledger.records import APPROVAL, Unrelated
@@ -350,13 +351,16 @@ def test_forged_approvals_and_caps_without_them_are_found(tmp_path: Path) -> Non
         name = ledger.account(ChargedData("a" * 64, LoadsCap(1.0, 1e-5))).name
         ledger.declare_roles({role: key.public_key().public_bytes_raw().hex() for role, key in roles.items()})
         ledger.change_figures(name, 2.0, None, "why", engineer)
-        with pytest.raises(PrivacyError, match=r"not signed by its role|without its approvals"):
-            with ledger._store.transaction() as transaction:
-                last = [e.fields for e in transaction.books.entries if e.event == APPROVAL][-1]
-                if forged == "approval":
-                    transaction.append(APPROVAL, name, last | {"role": "officer"})
-                else:
-                    cap = transaction.books.accounts[name].cap
-                    raised = dataclasses.asdict(dataclasses.replace(cap, epsilon=9.0))
-                    transaction.append("cap", name, {"cap": {**raised, "unit": str(cap.unit)}, "reason": "x"})
+        cap = dataclasses.replace(LoadsCap(1.0, 1e-5), epsilon=9.0)
+        raised = {"cap": to_plain(cap), "reason": "x"}
+        with ledger._store.reading() as books:
+            given = [entry.fields for entry in books.entries if entry.event == APPROVAL][-1]
+        with (
+            pytest.raises(PrivacyError, match=r"not signed by its role|without its approvals"),
+            ledger._store.transaction() as transaction,
+        ):
+            if forged == "approval":
+                transaction.append(APPROVAL, name, given | {"role": "officer"})
+            else:
+                transaction.append("cap", name, raised)
         assert Ledger.open(state, create=False).summary().accounts[0].cap.epsilon == 1.0
