@@ -285,8 +285,7 @@ def test_columns_of_a_large_network_come_in_blocks(thousand: Feeder) -> None:
     assert np.allclose(network.rows.diagonal, np.diag(y), rtol=1e-12)
     assert np.allclose(network.rows.abs_sum, np.abs(y).sum(axis=1), rtol=1e-12)
     z = np.linalg.inv(y)
-    ones = np.ones(network.n)
-    assert np.allclose(network.impedance_sums(ones), np.abs(z).sum(axis=1), rtol=1e-8)
+    assert np.allclose(network.impedance_sums(np.ones(network.n)), np.abs(z).sum(axis=1), rtol=1e-8)
     norm = np.linalg.norm(z, 2)
     assert norm <= network.impedance_norm <= 1.01 * norm
 
