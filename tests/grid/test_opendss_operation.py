@@ -212,7 +212,7 @@ def test_a_regulator_that_cannot_move_is_none(tmp_path: Path, settings: str) -> 
 
 @pytest.mark.parametrize(("parts", "named"), TABLES["settings_that_are_not_modelled_are_named"])
 def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
-    tmp_path: Path, parts: dict[str, str], named: str
+    tmp_path: Path, parts: dict[str, Any], named: str
 ) -> None:
     feeder = feeder_of(tmp_path, **parts)
     assert any(named in reason for reason in feeder.as_operated.refused)
