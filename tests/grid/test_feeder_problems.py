@@ -97,11 +97,6 @@ def test_the_program_of_a_generator_is_never_loaded_and_the_generator_left_out(t
 # -------------------------------------------------------------------------------------- all at once
 
 
-def test_a_feeder_that_can_be_used_has_no_problem(tmp_path: Path) -> None:
-    assert feeder_problems(write(tmp_path)) == ()
-    assert feeder_problems("ieee13") == ()
-
-
 def test_all_that_is_wrong_with_a_script_is_said_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, "Frobnicate\nReduce\nSet nonsense=3\nRedirect gone.dss\nSolution.mode=daily")
     reasons = feeder_problems(path)

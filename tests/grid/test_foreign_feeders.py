@@ -151,12 +151,9 @@ FLOATING_CLOSE = 1e-4
 STIFF = "rahul123/ieee123master_base.dss"
 """Its source has 1e-8 ohm, so that rounding hides more at the node that it holds."""
 CIRCUITS = (
-    "ckt5/Master_ckt5.dss",
+    *MASTERS,
     "ckt7/Master_ckt7.dss",
-    "epri_dpv/J1/Master_noPV.dss",
     "epri_dpv/J1/Master_withPV.dss",
-    "epri_dpv/M1/Master_NoPV.dss",
-    "8500-Node/Master.dss",
     "8500-Node/Master-unbal.dss",
 )
 REFUSED = {

@@ -150,21 +150,16 @@ def test_load_of_each_phase_is_the_published_total(name: str) -> None:
     np.testing.assert_allclose(total, PUBLISHED_LOAD[name.removesuffix("-pv")], atol=1e-9)
 
 
-def test_pv_of_ieee123_is_named_like_the_oedi_profiles_and_adds_12_nodes(oedi: Path) -> None:
+def test_loads_and_pv_of_ieee123_are_named_like_the_oedi_profiles(oedi: Path) -> None:
     plain, feeder = open_feeder("ieee123"), open_feeder("ieee123-pv")
+    shapes = (oedi / "profiles" / "load_profiles").glob("loadshape_*.csv")
+    assert {load.name for load in plain.loads} == {path.stem[len("loadshape_") :].lower() for path in shapes}
     profiles = {path.stem for path in (oedi / "profiles" / "pv_profiles").glob("pvshape_*.csv")}
     assert {f"pvshape_{pv.name}" for pv in feeder.pv} < profiles
     assert (len(plain.retained), len(feeder.retained), len(feeder.pv)) == (96, 108, 9)
     assert {(pv.kva, pv.kw_peak, pv.cut_in_fraction) for pv in feeder.pv} == {(50.0, 50.0, 0.2)}
     assert sum(len(pv.branches) for pv in feeder.pv) == 23
     assert feeder.taps == plain.taps
-
-
-def test_loads_of_ieee123_carry_the_names_of_the_oedi_profiles(oedi: Path) -> None:
-    profiles = oedi / "profiles" / "load_profiles"
-    names = {path.stem.removeprefix("loadshape_").lower() for path in profiles.glob("loadshape_*.csv")}
-    circuit = new_engine(built_in_commands("ieee123")).ActiveCircuit
-    assert {name.lower() for name in circuit.Loads.AllNames} == names
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

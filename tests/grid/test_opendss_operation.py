@@ -177,6 +177,14 @@ def test_every_connection_of_a_regulator_agrees_with_the_engine(
     assert len(each.measured) == (3 if "max" in settings or "min" in settings else 1)
 
 
+def test_a_remote_bus_is_measured_by_its_own_ratio(tmp_path: Path) -> None:
+    feeder = feeder_of(tmp_path, settings="bus=b.2 remoteptratio=50 R=3 X=5")
+    (each,) = feeder.as_operated.regulators
+    assert each.measured == ((feeder.node_index["b.2"], -1),)
+    assert (each.pt_ratio, each.drop_r_v, each.drop_x_v) == (50.0, 0.0, 0.0)
+    assert each.pt_ratio / each.winding_v == pytest.approx(60.0 / (12470.0 / np.sqrt(3.0)))
+
+
 def test_a_tap_on_the_other_winding_moves_the_other_way(tmp_path: Path) -> None:
     feeder = feeder_of(tmp_path, settings="tapwinding=1")
     (each,) = feeder.as_operated.regulators
@@ -204,7 +212,7 @@ def test_a_regulator_that_cannot_move_is_none(tmp_path: Path, settings: str) -> 
 
 @pytest.mark.parametrize(("parts", "named"), TABLES["settings_that_are_not_modelled_are_named"])
 def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
-    tmp_path: Path, parts: dict[str, str], named: str
+    tmp_path: Path, parts: dict[str, Any], named: str
 ) -> None:
     feeder = feeder_of(tmp_path, **parts)
     assert any(named in reason for reason in feeder.as_operated.refused)

@@ -26,14 +26,9 @@ def write(path: Path, more: str = "") -> Path:
     return file
 
 
-def test_ieee123_has_its_published_counts(ieee123: Feeder) -> None:
-    assert len(ieee123.loads) == 91
-    assert sum(load.kw for load in ieee123.loads) == pytest.approx(3490.0)
+def test_ieee123_has_its_published_counts_and_an_admittance_free_of_loads(ieee123: Feeder) -> None:
     assert (len(ieee123.energised), len(ieee123.retained), len(ieee123.lines)) == (278, 96, 126)
-    assert sum(line.is_switch for line in ieee123.lines) == 8
-
-
-def test_admittance_is_symmetric_and_free_of_loads(ieee123: Feeder) -> None:
+    assert (len(ieee123.loads), sum(line.is_switch for line in ieee123.lines)) == (91, 8)
     assert abs(ieee123.y - ieee123.y.T).max() < 1e-9
     node = ieee123.node_index["1.1"]  # S1a: 40 kW; a shunt of it would show as 0.04 p.u. in the row sum
     near = [k for k, name in enumerate(ieee123.nodes) if name.startswith(("1.", "149.", "2.", "3.", "7."))]

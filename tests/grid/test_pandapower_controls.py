@@ -136,7 +136,9 @@ def test_taps_and_voltages_are_those_of_pandapowers_control(make: Callable[[], A
                 assert abs(found.v[k, position[feeder.node_index[node]]] - expected) < 1e-7
 
 
-def test_a_control_that_does_nothing_is_no_regulator() -> None:
+def test_a_control_that_does_nothing_or_sets_loads_is_no_regulator() -> None:
+    net = control(small_net(), "load", "p_mw", 0, kind="ConstControl")
+    assert read_pandapower(net, name="net").operation is None
     net = tapped()
     net.trafo["in_service"] = False
     with quiet() as pp:
@@ -184,8 +186,3 @@ def test_what_the_solver_does_not_model_is_named(make: Callable[[], Any], says: 
     operation = read_pandapower(make(), name="net").as_operated
     assert operation.regulators == ()
     assert any(says in sentence for sentence in operation.refused)
-
-
-def test_series_of_loads_are_no_matter_of_operation() -> None:
-    net = control(small_net(), "load", "p_mw", 0, kind="ConstControl")
-    assert read_pandapower(net, name="net").operation is None

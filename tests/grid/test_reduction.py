@@ -211,7 +211,7 @@ def test_norm_bound_is_above_the_norm_and_near_it() -> None:
     for shape in ((60, 400), (400, 60), (350, 350)):
         a = rng.normal(size=shape) + 1j * rng.normal(size=shape)
         norm = np.linalg.norm(a, 2)
-        bound = norm_bound(lambda x, a=a: a @ x, lambda x, a=a: a.conj().T @ x, shape, dense_up_to=0)
+        bound = norm_bound(partial(np.matmul, a), partial(np.matmul, a.conj().T), shape, dense_up_to=0)
         assert norm <= bound <= 1.01 * norm
 
 
@@ -286,8 +286,7 @@ def test_columns_of_a_large_network_come_in_blocks(thousand: Feeder) -> None:
     assert np.allclose(network.rows.diagonal, np.diag(y), rtol=1e-12)
     assert np.allclose(network.rows.abs_sum, np.abs(y).sum(axis=1), rtol=1e-12)
     z = np.linalg.inv(y)
-    ones = np.ones(network.n)
-    assert np.allclose(network.impedance_sums(ones), np.abs(z).sum(axis=1), rtol=1e-8)
+    assert np.allclose(network.impedance_sums(np.ones(network.n)), np.abs(z).sum(axis=1), rtol=1e-8)
     norm = np.linalg.norm(z, 2)
     assert norm <= network.impedance_norm <= 1.01 * norm
 

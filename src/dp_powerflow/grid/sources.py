@@ -363,7 +363,9 @@ class Rebuilder:
         return other
 
     def _parameters(self) -> NetworkParameters:
-        return self._source.read_parameters(cast(Any, self.feeder.origin), self._protected)
+        origin: Any = self.feeder.origin
+        found: NetworkParameters = self._source.read_parameters(origin, self._protected)
+        return found
 
     def check(self, parameters: NetworkParameters, *, lines_alone: bool = False) -> None:
         """Refuse a feeder that its levels do not give back, or a line that does not move with them.

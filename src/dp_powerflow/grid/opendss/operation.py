@@ -254,10 +254,11 @@ class RegulatorReader:
         _refuse(disabled_transformer=not dss.is_enabled(self._engine, f"transformer.{transformer}"))
         control = Properties(self._engine, "regcontrol", name)
         winding, own = int(control.number("winding")), int(control.number("tapwinding"))
-        stated = _settings(control, "regulator")
+        stated, bus = _settings(control, "regulator"), control.text("bus")
+        if bus:  # what a control of another bus leaves alone
+            stated |= {"drop_r_v": 0.0, "drop_x_v": 0.0}
         _refuse(
-            remote=bool(control.text("bus")),
-            ldc_z=control.number("ldc_z") > 0.0,
+            ldc_z=control.number("ldc_z") > 0.0 and not bus,
             cogen=control.yes("cogen"),
             inverse_time=control.yes("inversetime"),
             other_drop=winding != own and any(stated[drop] != 0.0 for drop in ("drop_r_v", "drop_x_v")),
@@ -279,12 +280,29 @@ class RegulatorReader:
             most_steps=int(control.number("maxtapchange")),
             opposite=winding != own,
             limit_v=control.number("vlimit") or None,
-            reverse=backwards if control.yes("reversible") else None,
+            reverse=backwards if control.yes("reversible") and not bus else None,
         )
+        ratio = control.number("remoteptratio")
         moved = self._windings(settings, winding, phase)
         found = moved.regulator
-        idle = found.steps < 1 or found.highest <= found.lowest or found.most_steps < 1
-        return None if idle else moved
+        if found.steps < 1 or found.highest <= found.lowest or found.most_steps < 1:
+            return None
+        if not bus:
+            return moved
+        delta = bool(self._circuit.Transformers.IsDelta)
+        _refuse(remote_kind=delta or phase != 1 or found.limit_v is not None)
+        # The engine looks at the first node that is named, and turns volts into taps by the ratio of the
+        # winding's own voltage transformer.
+        name, *named = bus.split(".")
+        node = f"{name}.{named[0] if named else 1}"
+        if node not in self._admittances.index:
+            raise NotModelledError("remote-node", node=node)
+        measured, winding_v = (
+            (self._admittances.index[node], GROUND),
+            found.winding_v * ratio / found.pt_ratio,
+        )
+        found = replace(found, measured=(measured,), pick=Pick.ONE, compensated=0, pt_ratio=ratio)
+        return replace(moved, regulator=replace(found, winding_v=winding_v))
 
     def _windings(self, settings: Regulator, winding: int, phase: int) -> Moved:
         """What is moved and measured."""
