@@ -14,19 +14,18 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from dp_powerflow import OperatedSolver, PrivateState, Protected
 from dp_powerflow.config import Config, PVSection
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND
-from dp_powerflow.grid.quantities import Protected, Quantity
+from dp_powerflow.lowlevel import Quantity
 from dp_powerflow.manifest.model import Generation
 from dp_powerflow.pipeline import release as run
 from dp_powerflow.pipeline.inputs import NetworkInputs, read_inputs
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.powerflow.operated import OperatedSolver
-from dp_powerflow.privacy.state import PrivateState
 from support.attacks import record_of, twin_of
 from support.forgery import Forger
 from support.manifest_releases import make_release, twin_config

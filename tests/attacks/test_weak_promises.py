@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, Ledger, LoadHistory, PrivateState
 from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.lowlevel import Plain, PrivacyUnit
 from dp_powerflow.manifest.build import assemble, contradictions, make_statement
 from dp_powerflow.manifest.model import (
     NO_PROTECTION,
@@ -37,16 +38,12 @@ from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_re
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.single_days import Plain
 from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.modes.base import mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import make_ready, plan
 from dp_powerflow.pipeline.release import charge, fitted_model, run_release
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind
-from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
-from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import config, load_model, make_inputs, said, twin_config, write_release
 from support.small import small_config, tree_hash
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dp_powerflow import _files, cli
+from dp_powerflow import Ledger, PrivateState, _files, cli
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import Local, cluster
 from dp_powerflow._parallel.cluster import refuse_unfit_workers
@@ -30,9 +30,7 @@ from dp_powerflow.pipeline.inputs import history_of
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.store import AnchorFile, LedgerStore
-from dp_powerflow.privacy.state import PrivateState
 from support import ledgers
 from support.small import small_config
 
