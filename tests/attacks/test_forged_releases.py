@@ -223,8 +223,8 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "scaled_down", replace(facts, scaled_down=3, extras=replace(facts.extras, scaled_down=True))
     for name, value in facts.policy.model_dump().items():
         if isinstance(value, bool | float):
-            other = not value if isinstance(value, bool) else value * 0.9
-            policy = facts.policy.model_copy(update={name: other})
+            changed_value = not value if isinstance(value, bool) else value * 0.9
+            policy = facts.policy.model_copy(update={name: changed_value})
             yield f"policy.{name}", replace(facts, policy=policy.recomputed())
     bound = "paper" if facts.policy.full_support else "full-support"
     yield "policy.bound", replace(facts, policy=facts.policy.model_copy(update={"bound": bound}))

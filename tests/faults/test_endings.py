@@ -57,10 +57,8 @@ ENDINGS = {"before": (143, NOTHING), "charged": (130, SPENT), "parts": (129, SPE
 
 
 @pytest.mark.slow
-def test_an_interrupted_release_ends_in_one_true_sentence_and_resumes_to_the_same_bits(
-    interrupted: dict[str, dict[str, Any]],
-) -> None:
-    """It keeps parts and nothing else; the customers and the network are charged once."""
+def test_an_interrupted_release_ends_in_one_true_sentence(interrupted: dict[str, dict[str, Any]]) -> None:
+    """It keeps parts and nothing else, resumes to the same bits, and customers and network are charged once."""
     for case, (code, said) in ENDINGS.items():
         found = interrupted[case]
         assert found["code"] == code, found["text"]

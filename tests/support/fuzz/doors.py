@@ -68,6 +68,7 @@ from support.small import toml_text
 
 Make = Callable[[World], Door]
 Read = Callable[[Path], object]
+Files = dict[str, bytes]
 FORMAT = dpf.MeterFormat("kWh per interval", "start", "Europe/Berlin", STEP_MINUTES)
 FIRST, LAST = dt.date.fromisoformat(DAYS[0]), dt.date.fromisoformat(DAYS[-1])
 
@@ -115,27 +116,23 @@ def at_file(path: Path, read: Read) -> Callable[[bytes], None]:
 
 
 def file_door(
-    name: str, read: Read, *seeds: str | bytes, mutate: Mutate | None = None, **beside: str | bytes
+    name: str, read: Read, *seeds: str | bytes, mutate: Mutate | None = None, beside: Files | None = None
 ) -> Make:
     """A file for a function that reads it; seeds are valid ones, or names of such, by default its own.
 
     Parameters
     ----------
-    beside : other files in its folder, by name and ending joined by two underscores.
+    beside : other files in its folder.
     """
 
     def make(world: World) -> Door:
         path = world.folder(f"{name}-{len(world.doors)}") / name
-        for other, content in beside.items():
-            (path.parent / other.replace("__", ".")).write_bytes(_bytes(content))
+        for other, content in (beside or {}).items():
+            (path.parent / other).write_bytes(content)
         texts = tuple(seed(each) if isinstance(each, str) else each for each in seeds or (name,))
         return Door(texts, mutate or MUTATE[path.suffix], at_file(path, read), (SECRET,))
 
     return make
-
-
-def _bytes(content: str | bytes) -> bytes:
-    return content if isinstance(content, bytes) else content.encode()
 
 
 # ------------------------------------------------------------------------------------------------- configs
@@ -182,7 +179,13 @@ def fleet_config(world: World) -> Door:
     return Door(seeds, toml_changed, at_file(folder / "fleet.toml", read))
 
 
-CONFIGS = (*(toml_text(raw).encode() for raw in (SMALL_RAW, OWN_RAW)), "release.toml")
+BESIDE = dict.fromkeys(
+    ("net.dss", "meters.csv", "services.csv", "sun.txt", "taps.csv", "weather.csv"), b"a\n"
+)
+CONFIGS: tuple[str | bytes, ...] = (
+    *(toml_text(raw).encode() for raw in (SMALL_RAW, OWN_RAW)),
+    "release.toml",
+)
 
 
 # -------------------------------------------------------------------------------------------------- meters
@@ -202,7 +205,7 @@ def meters(name: str, *, listed: bool) -> Make:
         given: dict[str, Any] = {"services": path.with_name("services.csv"), "days": (FIRST, LAST)}
         are_loads(dpf.read_meters(path, FORMAT, columns, **(given if listed else {})))
 
-    return file_door(name, read, services__csv=seed("services.csv"))
+    return file_door(name, read, beside={"services.csv": seed("services.csv")})
 
 
 _TYPES: dict[Any, tuple[type, ...]] = {
@@ -307,13 +310,7 @@ def _summary(root: Path, chosen: dpf.Config) -> tuple[Any, ...]:
 
 SHAPE = seed("loadshape.csv")
 OWNED: dict[str, Make] = {
-    "config": file_door(
-        "release.toml",
-        reads_config,
-        *CONFIGS,
-        **dict.fromkeys(("net__dss", "meters__csv", "services__csv", "taps__csv", "weather__csv"), "a\n"),
-        sun__txt="a\n",
-    ),
+    "config": file_door("release.toml", reads_config, *CONFIGS, beside=BESIDE),
     "fleet config": fleet_config,
     "meters, long CSV": meters("meters-long.csv", listed=False),
     "meters, long CSV, listed": meters("meters-long.csv", listed=True),
@@ -323,14 +320,18 @@ OWNED: dict[str, Make] = {
     "meters, wide Parquet": meters("meters-wide.parquet", listed=False),
     "meter format": meter_format,
     "meters, init": file_door(
-        "meters.csv", is_set_up, "meters-long.csv", "meters-wide.csv", net__dss=circuit(1.0)
+        "meters.csv",
+        is_set_up,
+        "meters-long.csv",
+        "meters-wide.csv",
+        beside={"net.dss": circuit(1.0).encode()},
     ),
     "services": file_door("services.csv", are_told_apart),
     "weather, CSV": file_door("weather-hours.csv", has_weather, "weather-hours.csv", "weather-days.csv"),
     "weather, Parquet": file_door("weather-hours.parquet", has_weather),
     "holidays": file_door("holidays.txt", read_holidays, mutate=words_changed(WORDS["holidays"])),
     "irradiance": file_door("sun.csv", has_sun, "irradiance-one.csv", "irradiance-two.csv"),
-    "load shape": file_door("loadshape_two.csv", has_shape, SHAPE, loadshape_one__csv=SHAPE),
+    "load shape": file_door("loadshape_two.csv", has_shape, SHAPE, beside={"loadshape_one.csv": SHAPE}),
     "load classes": file_door("classes.csv", read_load_classes),
     "ledger": state_file("ledger.sqlite"),
     "anchor": state_file("ledger.anchor"),
