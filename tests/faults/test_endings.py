@@ -58,7 +58,7 @@ ENDINGS = {"before": (143, NOTHING), "charged": (130, SPENT), "parts": (129, SPE
 
 @pytest.mark.slow
 def test_an_interrupted_release_ends_in_one_true_sentence(interrupted: dict[str, dict[str, Any]]) -> None:
-    """It keeps parts and nothing else, resumes to the same bits, and customers and network are charged once."""
+    """It keeps parts and nothing else, resumes to the same bits, and charges customers and network once."""
     for case, (code, said) in ENDINGS.items():
         found = interrupted[case]
         assert found["code"] == code, found["text"]
