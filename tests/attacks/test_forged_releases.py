@@ -20,11 +20,12 @@ import pytest
 import yaml
 
 import dp_powerflow as dpf
+from dp_powerflow import Budget, FitOptions, StreamKey
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.corpus.tables import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.lowlevel import PublicSpread, simulate_load_history
 from dp_powerflow.manifest import verify
 from dp_powerflow.manifest.build import Facts
 from dp_powerflow.manifest.model import (
@@ -43,12 +44,9 @@ from dp_powerflow.manifest.render import quality_page, registry_bytes
 from dp_powerflow.manifest.verify import check_release, manifest_content, open_release, read_manifest
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
-from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.pipeline.deriving.derived import card_bytes, certificate_html, check_derived, open_files
 from dp_powerflow.pipeline.modes.twin import public_places
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.privacy.budget import Budget
-from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.quality import measure
 from dp_powerflow.quality.measure import MOST_COUNT, Controls
 from dp_powerflow.studies.study import KINDS
@@ -222,8 +220,8 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "scaled_down", replace(facts, scaled_down=3, extras=replace(facts.extras, scaled_down=True))
     for name, value in facts.policy.model_dump().items():
         if isinstance(value, bool | float):
-            other = not value if isinstance(value, bool) else value * 0.9
-            policy = facts.policy.model_copy(update={name: other})
+            changed_value = not value if isinstance(value, bool) else value * 0.9
+            policy = facts.policy.model_copy(update={name: changed_value})
             yield f"policy.{name}", replace(facts, policy=policy.recomputed())
     bound = "paper" if facts.policy.full_support else "full-support"
     yield "policy.bound", replace(facts, policy=facts.policy.model_copy(update={"bound": bound}))

@@ -13,16 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dp_powerflow import Feeder, Ledger, LoadHistory, PrivateState
 from dp_powerflow._certify import certify_config
 from dp_powerflow._names import alike
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError
 from dp_powerflow.fleet.feeders import find_sources
 from dp_powerflow.fleet.run import read_feeder_map, run_fleet
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder, read_loads
 from dp_powerflow.loads.declared import MeterFormat, ServiceMap, read_service_map
-from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.manifest.verify import verify_release
 from dp_powerflow.model import sample
@@ -32,8 +31,6 @@ from dp_powerflow.pipeline.customers import CustomerPlan, customer_plan, declare
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, fleet_config, on_twins, write_feeders, write_meters
 from support.here import Here
 from support.own_config import CIRCUIT, with_keys, write_own

@@ -14,6 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from dp_powerflow import OperatedSolver, PrivateState, Protected
 from dp_powerflow.config import Config, PVSection
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import ExtrasLayout
@@ -25,8 +26,6 @@ from dp_powerflow.pipeline import release as run
 from dp_powerflow.pipeline.inputs import NetworkInputs, read_inputs
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.powerflow.operated import OperatedSolver
-from dp_powerflow.privacy.state import PrivateState
 from support.attacks import record_of, twin_of
 from support.forgery import Forger
 from support.manifest_releases import make_release, twin_config

@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 
 import dp_powerflow as dpf
-from dp_powerflow import _files
+from dp_powerflow import Config, Ledger, PrivateState, _files
 from dp_powerflow._files import remove_temporaries, remove_unlocked
 from dp_powerflow._parallel import Local
-from dp_powerflow.config import Config
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.storage import RemotePath, file_hashes
 from dp_powerflow.corpus.tables import NodeTable
@@ -35,8 +34,6 @@ from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger import store as database
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import fleet_config, write_feeders
 from support.here import Here
 from support.small import small_config, tree_hash

@@ -9,31 +9,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow import TwinDesign, draw_twin
+from dp_powerflow import BatchSolver, OperatedSolution, PrivateState, StreamKey, TwinDesign, draw_twin
 from dp_powerflow._certify import evidence_lines
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.quantities import Quantity
-from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
+from dp_powerflow.lowlevel import (
+    ClassLaw,
+    LoadSampler,
+    Network,
+    Quantity,
+    nominal_law,
+    parameters_of,
+    solve_days,
+)
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.render import certificate_html
 from dp_powerflow.manifest.true import LEAST_SHARE
-from dp_powerflow.model.law import ClassLaw, nominal_law
-from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode, light_nodes, middle_load_kw
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import OperatedSolution
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.twin.draw import draw_twin as draw_record
-from dp_powerflow.twin.draw import parameters_of
 from support.hosting_attack import SeenCapacities, path_impedances, true_impedances
 from support.line_feeders import SERIES, chain
 from support.manifest_releases import LAYOUT, config, load_model, make_inputs

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow import Budget, Ledger, LoadHistory, PrivateState
 from dp_powerflow.cli.checks import render_verification
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.verify import hear_witnesses
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.lowlevel import Plain, PrivacyUnit
 from dp_powerflow.manifest.build import assemble, contradictions, make_statement
 from dp_powerflow.manifest.model import (
     NO_PROTECTION,
@@ -42,11 +43,8 @@ from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.base import mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import make_ready, plan
 from dp_powerflow.pipeline.release import charge, fitted_model, run_release
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind
-from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey, canonical_bytes
-from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import config, load_model, make_inputs, said, twin_config, write_release
 from support.small import small_config, tree_hash
 

@@ -81,8 +81,8 @@ def records(design: TwinDesign, factor: float) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", ["length", "impedance"])
-def test_epsilon_of_a_record_is_reached_and_not_passed_and_half_the_noise_is_caught(lines: str) -> None:
-    """Planted bug: the sampler gets half the scale that the guarantee is computed from."""
+def test_noise_of_half_the_claimed_scale_is_caught(lines: str) -> None:
+    """Planted bug: the sampler gets half the scale of the guarantee; else ε is reached and not passed."""
     design = TwinDesign(1.0, protected=Protected(lines=lines))  # type: ignore[arg-type]
     halved = {name: replace(part, scale=part.scale // 2) for name, part in design.parts.items()}
     found = []

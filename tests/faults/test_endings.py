@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dp_powerflow import _files, cli
+from dp_powerflow import Ledger, PrivateState, _files, cli
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import Local, cluster
 from dp_powerflow._parallel.cluster import refuse_unfit_workers
@@ -30,9 +30,7 @@ from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.store import AnchorFile, LedgerStore
-from dp_powerflow.privacy.state import PrivateState
 from support import ledgers
 from support.small import small_config
 
@@ -59,10 +57,8 @@ ENDINGS = {"before": (143, NOTHING), "charged": (130, SPENT), "parts": (129, SPE
 
 
 @pytest.mark.slow
-def test_an_interrupted_release_ends_in_one_true_sentence_and_resumes_to_the_same_bits(
-    interrupted: dict[str, dict[str, Any]],
-) -> None:
-    """It keeps parts and nothing else; the customers and the network are charged once."""
+def test_an_interrupted_release_ends_in_one_true_sentence(interrupted: dict[str, dict[str, Any]]) -> None:
+    """It keeps parts and nothing else, resumes to the same bits, and charges customers and network once."""
     for case, (code, said) in ENDINGS.items():
         found = interrupted[case]
         assert found["code"] == code, found["text"]

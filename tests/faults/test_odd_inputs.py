@@ -212,10 +212,14 @@ def test_many_wild_readings_are_refused(kind: str) -> None:
         check(values)
     assert "secret" not in str(refused.value)
     assert "e+" not in str(refused.value)
-    few = 1000.0 * readings()  # one huge value on most days, in so few customers that they are not many
-    few[0, :5, 0] = -1e12
+
+
+def test_a_wrong_unit_behind_few_wild_readings_is_still_seen() -> None:
+    """One huge value on most days, in so few customers that they are not many."""
+    values = 1000.0 * readings()
+    values[0, :5, 0] = -1e12
     with pytest.raises(LoadDataError, match="as if the unit were off by a factor of"):
-        check(few)
+        check(values)
 
 
 def test_few_wild_readings_are_counted_and_change_no_other_figure() -> None:

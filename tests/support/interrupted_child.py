@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dp_powerflow import cli
+from dp_powerflow import Ledger, cli
 from dp_powerflow.cli.terminal import StageLines
 from dp_powerflow.pipeline import release as release_module
 from dp_powerflow.pipeline.release import run_release
-from dp_powerflow.privacy.ledger.book import Ledger
 from support.faults.looking import in_child
 from support.small import small_config, small_raw, tree_hash, write_toml
 

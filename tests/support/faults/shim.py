@@ -8,6 +8,7 @@ import mmap
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,11 +110,9 @@ class Shim:
 
 def why_not() -> str | None:
     """Why no process can be started with the library here; None if one can."""
-    if os.name != "posix" or os.uname().sysname != "Linux":
+    if sys.platform != "linux":
         return "system calls are counted on Linux only"
-    if shutil.which("cc") is None:
-        return "there is no C compiler: apt install gcc"
-    return None
+    return None if shutil.which("cc") else "there is no C compiler: apt install gcc"
 
 
 def preloaded(folder: Path) -> dict[str, str]:

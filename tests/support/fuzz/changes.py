@@ -59,8 +59,8 @@ def damaged(rng: random.Random, content: bytes) -> bytes:
         return rng.choice((text.encode("utf-16"), text.encode("utf-32"), *marked, *ends))
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
         word = rng.choice(WORDS["nasty bytes"]).encode("latin-1")
-        text = rng.choice(NASTY_TEXTS).encode("utf-8", "surrogatepass")[:5000]
-        content = spliced(rng, content, rng.randbytes(1), rng.randbytes(8), word, text)
+        nasty = rng.choice(NASTY_TEXTS).encode("utf-8", "surrogatepass")[:5000]
+        content = spliced(rng, content, rng.randbytes(1), rng.randbytes(8), word, nasty)
     return content
 
 
@@ -126,7 +126,7 @@ def _other_tree(rng: random.Random, tree: Any) -> Any:
     """The same tree with one thing in it changed."""
     if not (isinstance(tree, dict | list) and tree) or rng.random() < 0.07:
         return _other_value(rng, tree)
-    items = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree))
+    items: list[tuple[Any, Any]] = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
     at = rng.randrange(len(items))
     name, value = items[at]
     if rng.random() < 0.15:

@@ -10,6 +10,8 @@ import json
 import math
 import random
 import re
+import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import asdict, fields
@@ -22,6 +24,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 import dp_powerflow as dpf
+from dp_powerflow import Feeder, PrivateState
 from dp_powerflow._names import RELEASE_ID
 from dp_powerflow._parallel import cluster, engine_of
 from dp_powerflow.almanac.calendar import WeatherFormat, read_holidays
@@ -32,7 +35,6 @@ from dp_powerflow.fleet.feeders import find_sources, read_fleet_config, read_reg
 from dp_powerflow.fleet.manifest import fleet_page, read_entries
 from dp_powerflow.fleet.run import read_feeder_map
 from dp_powerflow.fleet.verify import hear_witnesses
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.grid.sources import feeder_problems, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import read_service_map
@@ -41,7 +43,6 @@ from dp_powerflow.pipeline.inputs import almanac_of, budget_of, fit_options_of
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model, open_ledger
 from dp_powerflow.powerflow.sun import read_irradiance
-from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.setup import DeclaredFormat, SetupRequest, set_up
 from dp_powerflow.twin.draw import Twin
 from support.fleet_small import RAW as FLEET_RAW
@@ -57,23 +58,14 @@ from support.fuzz.changes import (
     words_changed,
 )
 from support.fuzz.judging import Door, WrongAcceptanceError, wrong_words
-from support.fuzz.world import (
-    DAYS,
-    FLEET,
-    SECRET,
-    SEED,
-    STEP_MINUTES,
-    World,
-    copied,
-    swapped,
-    without_warnings,
-)
+from support.fuzz.world import DAYS, FLEET, SECRET, SEED, STEP_MINUTES, World, swapped
 from support.own_config import RAW as OWN_RAW
 from support.small import RAW as SMALL_RAW
 from support.small import toml_text
 
 Make = Callable[[World], Door]
 Read = Callable[[Path], object]
+Files = dict[str, bytes]
 FORMAT = dpf.MeterFormat("kWh per interval", "start", "Europe/Berlin", STEP_MINUTES)
 FIRST, LAST = dt.date.fromisoformat(DAYS[0]), dt.date.fromisoformat(DAYS[-1])
 
@@ -110,22 +102,34 @@ def seed(name: str) -> bytes:
     return sink.getvalue()
 
 
-def file_door(
-    path: Path, seeds: tuple[bytes, ...], read: Read, mutate: Mutate | None = None, **more: Any
-) -> Door:
-    """An input as a file, for a function that reads it."""
+def at_file(path: Path, read: Read) -> Callable[[bytes], None]:
+    """What writes an input to a file and has it read."""
 
     def enter(content: bytes) -> None:
         path.write_bytes(content)
         read(path)
 
-    return Door(seeds, mutate or MUTATE[path.suffix], enter, **more)
+    return enter
 
 
-def plain(names: tuple[str, ...], read: Read, mutate: Mutate | None = None, **more: Any) -> Make:
-    """A file that nothing else belongs to."""
-    seeds = tuple(map(seed, names))
-    return lambda world: file_door(world.folder(f"plain-{names[0]}") / names[0], seeds, read, mutate, **more)
+def file_door(
+    name: str, read: Read, *seeds: str | bytes, mutate: Mutate | None = None, beside: Files | None = None
+) -> Make:
+    """A file for a function that reads it; seeds are valid ones, or names of such, by default its own.
+
+    Parameters
+    ----------
+    beside : other files in its folder.
+    """
+
+    def make(world: World) -> Door:
+        path = world.folder(f"{name}-{len(world.doors)}") / name
+        for other, content in (beside or {}).items():
+            (path.parent / other).write_bytes(content)
+        texts = tuple(seed(each) if isinstance(each, str) else each for each in seeds or (name,))
+        return Door(texts, mutate or MUTATE[path.suffix], at_file(path, read), (SECRET,))
+
+    return make
 
 
 # ------------------------------------------------------------------------------------------------- configs
@@ -142,23 +146,15 @@ def usable(config: Any) -> None:
     )
 
 
-def config(world: World) -> Door:
+def reads_config(path: Path) -> None:
     """The TOML file of a release."""
-    folder = world.folder("config")
-    for name in ("net.dss", "meters.csv", "services.csv", "sun.txt", "taps.csv", "weather.csv"):
-        (folder / name).write_text("a\n")
-
-    def read(path: Path) -> None:
-        found = dpf.read_config(path)
-        usable(found)
-        for part in (budget_of, fit_options_of, mode_of):
-            part(found)
-        beside = found.weather is not None or isinstance(found.calendar.holidays, Path)
-        if found.release.days < 10_000 and not beside:
-            almanac_of(found)
-
-    seeds = (*(toml_text(raw).encode() for raw in (SMALL_RAW, OWN_RAW)), seed("release.toml"))
-    return file_door(folder / "release.toml", seeds, read)
+    found = dpf.read_config(path)
+    usable(found)
+    for part in (budget_of, fit_options_of, mode_of):
+        part(found)
+    beside = found.weather is not None or isinstance(found.calendar.holidays, Path)
+    if found.release.days < 10_000 and not beside:
+        almanac_of(found)
 
 
 def fleet_config(world: World) -> Door:
@@ -177,7 +173,16 @@ def fleet_config(world: World) -> Door:
         find_sources(found)
 
     seeds = tuple(toml_text(raw).encode() for raw in (FLEET_RAW, twins))
-    return file_door(folder / "fleet.toml", seeds, read)
+    return Door(seeds, toml_changed, at_file(folder / "fleet.toml", read))
+
+
+BESIDE = dict.fromkeys(
+    ("net.dss", "meters.csv", "services.csv", "sun.txt", "taps.csv", "weather.csv"), b"a\n"
+)
+CONFIGS: tuple[str | bytes, ...] = (
+    *(toml_text(raw).encode() for raw in (SMALL_RAW, OWN_RAW)),
+    "release.toml",
+)
 
 
 # -------------------------------------------------------------------------------------------------- meters
@@ -191,19 +196,13 @@ def are_loads(history: dpf.LoadHistory) -> None:
 
 def meters(name: str, *, listed: bool) -> Make:
     """A file of readings; `listed` with a list of customers and declared days."""
+    columns = dpf.WideColumns() if "wide" in name else dpf.LongColumns()
 
-    def make(world: World) -> Door:
-        folder = world.folder(f"{name}-{listed}")
-        (folder / "services.csv").write_bytes(seed("services.csv"))
-        given: dict[str, Any] = {"services": folder / "services.csv", "days": (FIRST, LAST)} if listed else {}
-        columns = dpf.WideColumns() if "wide" in name else dpf.LongColumns()
+    def read(path: Path) -> None:
+        given: dict[str, Any] = {"services": path.with_name("services.csv"), "days": (FIRST, LAST)}
+        are_loads(dpf.read_meters(path, FORMAT, columns, **(given if listed else {})))
 
-        def read(path: Path) -> None:
-            are_loads(dpf.read_meters(path, FORMAT, columns, **given))
-
-        return file_door(folder / name, (seed(name),), read, secrets=(SECRET,))
-
-    return make
+    return file_door(name, read, beside={"services.csv": seed("services.csv")})
 
 
 _TYPES: dict[Any, tuple[type, ...]] = {
@@ -238,31 +237,14 @@ def meter_format(world: World) -> Door:
     return Door((given,), json_changed, enter, (SECRET,))
 
 
-def set_up_from(world: World) -> Door:
+def is_set_up(path: Path) -> None:
     """A meter file that `init` takes facts of format from."""
-    folder = world.folder("init")
-    feeder = folder / "net.dss"
-    feeder.write_text(circuit(1.0))
     read = (dt.date(2024, 1, 1), dt.date(2024, 1, 6))
-    request = SetupRequest(
-        config=folder / "release.toml",
-        feeder=str(feeder),
-        meters=folder / "meters.csv",
-        services=None,
-        taps=None,
-        declared=DeclaredFormat("kWh per interval", "Europe/Berlin", "start", days=read),
-        mode="twin-network",
-        days=None,
-        release_id=None,
-        latitude=None,
-    )
-
-    def enter(_: Path) -> None:
-        request.config.unlink(missing_ok=True)
-        set_up(request, lambda _: None)
-
-    seeds = (seed("meters-long.csv"), seed("meters-wide.csv"))
-    return file_door(folder / "meters.csv", seeds, enter, secrets=(SECRET,))
+    declared = DeclaredFormat("kWh per interval", "Europe/Berlin", "start", days=read)
+    config, feeder = path.with_name("release.toml"), str(path.with_name("net.dss"))
+    config.unlink(missing_ok=True)
+    asked = SetupRequest(config, feeder, path, declared=declared, mode="twin-network")
+    set_up(asked, lambda _: None)
 
 
 def are_told_apart(path: Path) -> None:
@@ -284,16 +266,11 @@ def has_sun(path: Path) -> None:
     must(np.isfinite(found).all() and (found >= 0.0).all(), "irradiance that is no share is accepted")
 
 
-def load_shapes(world: World) -> Door:
-    """A file of a load shape."""
-    folder, kw = world.folder("shapes"), {"one": 10.0, "two": 20.0}
-    (folder / "loadshape_one.csv").write_bytes(seed("loadshape.csv"))
-
-    def read(_: Path) -> None:
-        found = read_opendss_shapes(folder, first_day=FIRST, nominal_kw=kw, step_minutes=STEP_MINUTES)
-        are_loads(found.history)
-
-    return file_door(folder / "loadshape_two.csv", (seed("loadshape.csv"),), read)
+def has_shape(path: Path) -> None:
+    """A file of a load shape, beside another."""
+    kw = {"one": 10.0, "two": 20.0}
+    found = read_opendss_shapes(path.parent, first_day=FIRST, nominal_kw=kw, step_minutes=STEP_MINUTES)
+    are_loads(found.history)
 
 
 # ------------------------------------------------------------------------------------------- private state
@@ -307,7 +284,9 @@ def state_file(name: str) -> Make:
         secret = json.loads((source / "secret.key").read_bytes())["secret"]
 
         def enter(content: bytes) -> None:
-            root = copied(source, folder / str(next(numbers) % 16))  # no process remembers so many
+            root = folder / str(next(numbers) % 16)  # no process remembers so many
+            shutil.rmtree(root, ignore_errors=True)
+            shutil.copytree(source, root)
             (root / name).write_bytes(content)
             same = _summary(root, chosen)[:2] == before[:2]
             must(same, f"{name} was changed, and the ledger says something else")
@@ -325,8 +304,9 @@ def _summary(root: Path, chosen: dpf.Config) -> tuple[Any, ...]:
     return ledger.summary(), ledger.spends(), read_register(state, FLEET), kept_model(chosen, state)
 
 
+SHAPE = seed("loadshape.csv")
 OWNED: dict[str, Make] = {
-    "config": config,
+    "config": file_door("release.toml", reads_config, *CONFIGS, beside=BESIDE),
     "fleet config": fleet_config,
     "meters, long CSV": meters("meters-long.csv", listed=False),
     "meters, long CSV, listed": meters("meters-long.csv", listed=True),
@@ -335,14 +315,20 @@ OWNED: dict[str, Make] = {
     "meters, long Parquet": meters("meters-long.parquet", listed=True),
     "meters, wide Parquet": meters("meters-wide.parquet", listed=False),
     "meter format": meter_format,
-    "meters, init": set_up_from,
-    "services": plain(("services.csv",), are_told_apart, secrets=(SECRET,)),
-    "weather, CSV": plain(("weather-hours.csv", "weather-days.csv"), has_weather),
-    "weather, Parquet": plain(("weather-hours.parquet",), has_weather),
-    "holidays": plain(("holidays.txt",), read_holidays, words_changed(WORDS["holidays"])),
-    "irradiance": plain(("irradiance-one.csv", "irradiance-two.csv"), has_sun),
-    "load shape": load_shapes,
-    "load classes": plain(("classes.csv",), read_load_classes),
+    "meters, init": file_door(
+        "meters.csv",
+        is_set_up,
+        "meters-long.csv",
+        "meters-wide.csv",
+        beside={"net.dss": circuit(1.0).encode()},
+    ),
+    "services": file_door("services.csv", are_told_apart),
+    "weather, CSV": file_door("weather-hours.csv", has_weather, "weather-hours.csv", "weather-days.csv"),
+    "weather, Parquet": file_door("weather-hours.parquet", has_weather),
+    "holidays": file_door("holidays.txt", read_holidays, mutate=words_changed(WORDS["holidays"])),
+    "irradiance": file_door("sun.csv", has_sun, "irradiance-one.csv", "irradiance-two.csv"),
+    "load shape": file_door("loadshape_two.csv", has_shape, SHAPE, beside={"loadshape_one.csv": SHAPE}),
+    "load classes": file_door("classes.csv", read_load_classes),
     "ledger": state_file("ledger.sqlite"),
     "anchor": state_file("ledger.anchor"),
     "secret key": state_file("secret.key"),
@@ -446,7 +432,7 @@ def load_model(world: World) -> Door:
             "a query that costs nothing is accepted",
         )
 
-    return file_door(world.folder("model") / "model.json", texts, read)
+    return Door(texts, json_changed, at_file(world.folder("model") / "model.json", read))
 
 
 def kept_twin(world: World) -> Door:
@@ -465,7 +451,7 @@ def witness(world: World) -> Door:
     def read(path: Path) -> None:
         must_be_said_well(*hear_witnesses(world.state, [str(path.parent)]).contradictions)
 
-    return file_door(world.folder("witness") / "manifest.json", (content,), read)
+    return Door((content,), json_changed, at_file(world.folder("witness") / "manifest.json", read))
 
 
 def location(world: World) -> Door:
@@ -539,7 +525,7 @@ def opendss(name: str, read: Callable[[Path], object], *, closed: bool = True) -
 
         seeds = (world.circuit, world.tiny_circuit, circuit(1.0).encode())
         folders = (elsewhere, folder) if closed else ()
-        return file_door(path, seeds, enter, closed=folders)
+        return Door(seeds, MUTATE[".dss"], at_file(path, enter), closed=folders)
 
     return make
 
@@ -553,7 +539,7 @@ def pandapower(world: World) -> Door:
     def read(path: Path) -> None:
         is_a_feeder(open_feeder(path))
 
-    return file_door(path, (world.net,), read, _net_changed, closed=(folder,))
+    return Door((world.net,), _net_changed, at_file(path, read), closed=(folder,))
 
 
 def _net_changed(rng: random.Random, content: bytes) -> bytes:
@@ -580,7 +566,7 @@ def beside_a_feeder(name: str, head: str, row: str, read: Callable[[Path], Any])
         def enter(path: Path) -> None:
             is_a_feeder(open_feeder(feeder, **{name: read(path)}))
 
-        return file_door(folder / f"{name}.csv", ("\n".join(lines).encode(),), enter)
+        return Door(("\n".join(lines).encode(),), csv_changed, at_file(folder / f"{name}.csv", enter))
 
     return make
 
@@ -622,6 +608,6 @@ DOORS = {**OWNED, **RELEASED, **CALLED}
 def opened(world: World, name: str) -> Door:
     """The door of a format, made once in a world."""
     if name not in world.doors:
-        with without_warnings():
+        with warnings.catch_warnings(action="ignore"):
             world.doors[name] = DOORS[name](world)
     return world.doors[name]

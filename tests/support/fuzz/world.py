@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,14 +13,13 @@ from typing import Any
 import numpy as np
 
 import dp_powerflow as dpf
+from dp_powerflow import Ledger, PrivateState
 from dp_powerflow.corpus.gridfm.tables import GridfmWriter
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.fleet.manifest import fleet_manifest, fleet_page, read_entries
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.pipeline.plan import keep_receipt
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
 from support import manifest_releases as made_up
 from support.corpora import ring
 from support.fuzz.judging import Door
@@ -148,31 +144,15 @@ def _model() -> dpf.LoadModel:
 
 @contextmanager
 def swapped(path: Path, content: bytes) -> Iterator[None]:
-    """Another content in the place of a file, for a while."""
+    """Another file in the place of a file, for a while; a reader may still have mapped the one before."""
+
+    def put(given: bytes) -> None:
+        path.unlink(missing_ok=True)
+        path.write_bytes(given)
+
     before = path.read_bytes()
-    mode = path.stat().st_mode & 0o777
-    _write(path, content, mode)
+    put(content)
     try:
         yield
     finally:
-        _write(path, before, mode)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-        file.write(content)
-
-
-def copied(source: Path, target: Path) -> Path:
-    """A fresh copy of a directory, with its modes."""
-    shutil.rmtree(target, ignore_errors=True)
-    return Path(shutil.copytree(source, target))
-
-
-@contextmanager
-def without_warnings() -> Iterator[None]:
-    """While valid files are made, nobody looks at warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+        put(before)
