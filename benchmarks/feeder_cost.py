@@ -71,10 +71,7 @@ STAGES = {
     "check, structure": [f"{MODE}.check"],
     "feasibility": [f"{MODE}.feasibility"],
     "identity, frame": [f"{MODE}.identity", f"{MODE}.frame"],
-    "plan, charge": [
-        f"{PIPELINE}.run:charge_loads",
-        f"{PIPELINE}.run:charge_network",
-    ],
+    "plan, charge": [f"{PIPELINE}.run:charge_loads", f"{PIPELINE}.run:charge_network"],
     "model": [f"{PIPELINE}.run:fitted_model", f"{PIPELINE}.plan:kept_model"],
     "draw twin": [f"{MODE}.network_to_solve"],
     "population": [f"{MODE}.scene", f"{MODE}.source", f"{MODE}.nodes"],

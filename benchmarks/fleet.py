@@ -34,10 +34,7 @@ from fleet_runs import FleetRun, run_fleet
 
 OWN = workloads.REPOSITORY / "src"
 DEFAULT: tuple[str, ...] = ()
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "--workers 1": ("--workers", "1"),
-    "default": DEFAULT,
-}
+SETTINGS: dict[str, tuple[str, ...]] = {"--workers 1": ("--workers", "1"), "default": DEFAULT}
 WANTED = {"default": 1.6}
 YEAR, FEEDERS, YEARS = 365, 5_000, 10
 FLAT, CLIENT_MIB = 0.10, 1024.0

@@ -131,11 +131,7 @@ def against(asked: argparse.Namespace, root: Path) -> None:
 
 
 def best_of(
-    workload: str,
-    days: int,
-    runs: Mapping[str, tuple[Sequence[str], Path]],
-    repetitions: int,
-    root: Path,
+    workload: str, days: int, runs: Mapping[str, tuple[Sequence[str], Path]], repetitions: int, root: Path
 ) -> dict[str, Took]:
     """The fastest of some runs of each, one after the other, in turn from the front and from the back."""
     found: dict[str, list[Took]] = {name: [] for name in runs}

@@ -307,9 +307,7 @@ def theorem(feeder, days: int) -> float:  # type: ignore[no-untyped-def]
     law = nominal_law(nominal, of_class, 0.15)
     began = time.process_time()
     collect_evidence(
-        Instance(Network(feeder), law),
-        Policy(1e-10, 50.0, 0.9, 1, days),
-        StreamKey.from_insecure_seed(0),
+        Instance(Network(feeder), law), Policy(1e-10, 50.0, 0.9, 1, days), StreamKey.from_insecure_seed(0)
     )
     return time.process_time() - began
 

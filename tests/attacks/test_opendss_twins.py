@@ -331,9 +331,7 @@ def stretched(origin: DssOrigin, position: int) -> DssOrigin:
     found = [(own.Name, own.Length) for own in lines if not own.IsSwitch]
     name, length = found[position % len(found)]
     return replace(
-        origin,
-        commands=(*origin.commands, f'Edit "Line.{name}" length={1.05 * float(length)!r}'),
-        places=(),
+        origin, commands=(*origin.commands, f'Edit "Line.{name}" length={1.05 * float(length)!r}'), places=()
     )
 
 
@@ -372,8 +370,7 @@ def test_drawn_codes_replace_every_figure_of_a_code(request: pytest.FixtureReque
     line = next(line for line in coded if len(line.candidates) > 2)
     target = next(code for code in line.candidates if code != line.code)
     changed = replace(
-        origin,
-        commands=(*origin.commands, f'Edit "Line.{line.line}" linecode={target} units=ft'),
+        origin, commands=(*origin.commands, f'Edit "Line.{line.line}" linecode={target} units=ft')
     )
     other = read_dss(changed, name="x")
     record = record_of(one, LENGTHS)

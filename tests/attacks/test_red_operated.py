@@ -20,7 +20,6 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND
-from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.manifest.model import Generation
 from dp_powerflow.pipeline import release as run
 from dp_powerflow.pipeline.inputs import NetworkInputs, read_inputs

@@ -38,7 +38,6 @@ from dp_powerflow.manifest.verify import VerifyReport, manifest_content, open_re
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.single_days import Plain
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.base import mode_of, promise_warnings
 from dp_powerflow.pipeline.plan import make_ready, plan

@@ -320,10 +320,7 @@ DAMAGE: dict[str, tuple[str, Change]] = {
     "hidden words": ("buses.parquet", lambda table: table.replace_schema_metadata({"of": "the network"})),
     "a pair with itself": ("connections.parquet", set_first("to_bus", 0)),
     "an unknown kind": ("connections.parquet", set_first("kind", "rope")),
-    "pairs exchanged": (
-        "connections.parquet",
-        lambda table: table.take([1, 0, *range(2, len(table))]),
-    ),
+    "pairs exchanged": ("connections.parquet", lambda table: table.take([1, 0, *range(2, len(table))])),
     "a bridge less": ("connections.parquet", lambda table: table.slice(2)),
     "a node at no bus": ("nodes.parquet", set_first("bus", "b7")),
     "a node at another bus": ("nodes.parquet", set_first("bus", "b2")),

@@ -152,12 +152,7 @@ def test_branch_parameters_give_the_two_port_admittances(name: str, written: Wri
     assert np.array_equal(branch["Yff_r"][coupling], -branch["Yft_r"][coupling])  # no line, so no power
     series = 1.0 / np.where(coupling, 1.0, branch["r"] + 1j * branch["x"])
     t = branch["tap"] * np.exp(1j * np.deg2rad(branch["shift"]))
-    expected = {
-        "Yff": series / abs(t) ** 2,
-        "Yft": -series / np.conj(t),
-        "Ytf": -series / t,
-        "Ytt": series,
-    }
+    expected = {"Yff": series / abs(t) ** 2, "Yft": -series / np.conj(t), "Ytf": -series / t, "Ytt": series}
     for key, value in expected.items():
         assert abs(both(branch, f"{key}_r", f"{key}_i") - value)[~coupling].max() < 1e-9
     assert not branch["b"].any()

@@ -15,15 +15,7 @@ import pytest
 from dp_powerflow.cli.checks import render_fidelity
 from dp_powerflow.fidelity.attacks import KINDS, Allowed, Guesses, MembershipAttack, PlantedAttack
 from dp_powerflow.fidelity.comparison import Curves, CustomerComparison, NetworkComparison, NetworkCurves
-from dp_powerflow.fidelity.report import (
-    GROUPS,
-    MARKING,
-    Attacks,
-    Facts,
-    FidelityReport,
-    most_power,
-    shown,
-)
+from dp_powerflow.fidelity.report import GROUPS, MARKING, Attacks, Facts, FidelityReport, most_power, shown
 from dp_powerflow.fidelity.verdicts import QUICK, Finding, Verdict
 from support.browser import Opened
 

@@ -9,12 +9,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from dp_powerflow.fidelity import comparison, metrics
-from dp_powerflow.fidelity.metrics import (
-    Setting,
-    day_rows,
-    forecast_error,
-    told_apart,
-)
+from dp_powerflow.fidelity.metrics import Setting, day_rows, forecast_error, told_apart
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 
 SETTING = Setting(WEEKEND, FLOOR)

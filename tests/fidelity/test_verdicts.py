@@ -10,13 +10,7 @@ from scipy.stats import wasserstein_distance
 
 from dp_powerflow.fidelity import metrics
 from dp_powerflow.fidelity.comparison import CustomerComparison, compare_customers
-from dp_powerflow.fidelity.metrics import (
-    Setting,
-    changes_w1_percent,
-    high_ramp,
-    nearest_distance,
-    traits_of,
-)
+from dp_powerflow.fidelity.metrics import Setting, changes_w1_percent, high_ramp, nearest_distance, traits_of
 from dp_powerflow.fidelity.verdicts import DISTANCE, QUICK, TOLD, Titled, Verdict
 from dp_powerflow.units import FloatArray
 from support.lived import FLOOR, WEEKEND, lived, strangers

@@ -206,8 +206,7 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
     assert not run_fleet(twins(folder), engine=Here()).failed  # nothing new, nothing to ask
     write(folder, cedar=3.0)
     with pytest.raises(
-        PrivacyError,
-        match=r"(?s)not of fleet 'north': network-twin-3; .*accounts = \[\"network-twin-3\"\]",
+        PrivacyError, match=r"(?s)not of fleet 'north': network-twin-3; .*accounts = \[\"network-twin-3\"\]"
     ):
         run_fleet(twins(folder), engine=Here())
     with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, but the ledger has"):

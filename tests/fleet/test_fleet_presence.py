@@ -31,11 +31,7 @@ PARTS = {
     "capacitor": "New Capacitor.bank bus1=b phases=3 kvar=60 kv=12.47\n",
     "pv": "New PVSystem.roof bus1=b phases=3 kv=12.47 kva=50 pmpp=40 irradiance=1\n",
 }
-MIXED = {
-    "bare": (),
-    "with-bank": ("capacitor",),
-    "with-all": ("transformer", "capacitor", "pv"),
-}
+MIXED = {"bare": (), "with-bank": ("capacitor",), "with-all": ("transformer", "capacitor", "pv")}
 
 
 def circuit(parts: tuple[str, ...], laterals: int) -> str:
@@ -74,11 +70,7 @@ def mixed_config(folder: Path, **network: Any) -> FleetConfig:
     return parse_fleet_config(content | {"network": {**content["network"], **network}}, base=folder)
 
 
-LACKS = {
-    "bare": ["transformers", "capacitors", "pv"],
-    "with-bank": ["transformers", "pv"],
-    "with-all": [],
-}
+LACKS = {"bare": ["transformers", "capacitors", "pv"], "with-bank": ["transformers", "pv"], "with-all": []}
 
 
 @pytest.fixture(scope="module")

@@ -150,12 +150,7 @@ FLOATING_CLOSE = 1e-4
 """The same where generators stand on buses without ground: OpenDSS itself is no closer there."""
 STIFF = "rahul123/ieee123master_base.dss"
 """Its source has 1e-8 ohm, so that rounding hides more at the node that it holds."""
-CIRCUITS = (
-    *MASTERS,
-    "ckt7/Master_ckt7.dss",
-    "epri_dpv/J1/Master_withPV.dss",
-    "8500-Node/Master-unbal.dss",
-)
+CIRCUITS = (*MASTERS, "ckt7/Master_ckt7.dss", "epri_dpv/J1/Master_withPV.dss", "8500-Node/Master-unbal.dss")
 REFUSED = {
     "4Bus-YYD/YYD-Master.DSS": "no load and no generation",
     "9500-primary-network/Master-unbal-initial-config.dss": "line 87 of Master-unbal-initial-config.dss",
@@ -237,10 +232,7 @@ def plans(folder: Path, source: Path | str, *, release: bool = False) -> list[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "applied"),
-    [("2Bus/2Bus.DSS", []), ("4Bus-YYD/YYD-Master.DSS", FAULTY)],
-)
+@pytest.mark.parametrize(("name", "applied"), [("2Bus/2Bus.DSS", []), ("4Bus-YYD/YYD-Master.DSS", FAULTY)])
 def test_a_circuit_works_after_what_it_asks_for(
     tmp_path: Path, foreign_cases: Path, name: str, applied: list[str]
 ) -> None:

@@ -10,22 +10,11 @@ import pytest
 
 from dp_powerflow import Budget, FitOptions, LoadHistory, LoadModel, StreamKey
 from dp_powerflow.loads.simulate import DEMO_CLASSES
-from dp_powerflow.lowlevel import (
-    Estimator,
-    Plain,
-    PrivacyUnit,
-    WeakBudgetWarning,
-    simulate_load_history,
-)
+from dp_powerflow.lowlevel import Estimator, Plain, PrivacyUnit, WeakBudgetWarning, simulate_load_history
 from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.law import GaussianComponent
-from dp_powerflow.model.single_days import (
-    PublicFacts,
-    Structured,
-    StructuredPlan,
-    with_floor,
-)
+from dp_powerflow.model.single_days import PublicFacts, Structured, StructuredPlan, with_floor
 from support.adversary import WatchedSession
 from support.lognormal import LOGNORMAL_HOMES
 

@@ -42,7 +42,7 @@ def test_the_citation_names_the_paper_of_the_readme(citation: dict[str, Any]) ->
 def test_the_security_page_says_how_to_report_what_counts_and_which_versions() -> None:
     page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.*)", page, re.MULTILINE) == [
-        *("Report a vulnerability", "Supported versions", "What counts", "What does not"),
+        *("Report a vulnerability", "Supported versions", "What counts", "What does not")
     ]
     for kind in ("wrong ε", "leak", "lost charge", "false verdict"):
         assert re.search(rf"\*\*A {kind}", page), kind

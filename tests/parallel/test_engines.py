@@ -36,7 +36,7 @@ TWIN: dict[str, Any] = {
         **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5},
         **{"transformers": True, "capacitors": True},
         **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3},
-    },
+    }
 }
 WEB = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 QUIET = {"scheduler_kwargs": WEB, "memory_limit": 0, "silence_logs": 50}

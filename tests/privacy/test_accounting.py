@@ -94,8 +94,7 @@ def test_cost_records_survive_a_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rho", "delta"),
-    [(math.inf, 1e-5), (math.nan, 1e-5), (1.0, 5e-324), (1e300, 5e-324), (1e-320, 1e-5)],
+    ("rho", "delta"), [(math.inf, 1e-5), (math.nan, 1e-5), (1.0, 5e-324), (1e300, 5e-324), (1e-320, 1e-5)]
 )
 def test_no_cost_is_stated_as_nothing_because_it_cannot_be_computed(rho: float, delta: float) -> None:
     """A forged manifest would profit from an epsilon of 0; not a number compares with nothing."""

@@ -355,12 +355,11 @@ def test_forged_approvals_and_caps_without_them_are_found(tmp_path: Path) -> Non
         raised = {"cap": to_plain(cap), "reason": "x"}
         with ledger._store.reading() as books:
             given = [entry.fields for entry in books.entries if entry.event == APPROVAL][-1]
+        other = (APPROVAL, name, given | {"role": "officer"})
+        forged_entry = other if forged == "approval" else ("cap", name, raised)
         with (
             pytest.raises(PrivacyError, match=r"not signed by its role|without its approvals"),
             ledger._store.transaction() as transaction,
         ):
-            if forged == "approval":
-                transaction.append(APPROVAL, name, given | {"role": "officer"})
-            else:
-                transaction.append("cap", name, raised)
+            transaction.append(*forged_entry)
         assert Ledger.open(state, create=False).summary().accounts[0].cap.epsilon == 1.0

@@ -46,10 +46,7 @@ def bits_of(feeder: Feeder) -> dict[str, str]:
 
 
 def twin_of(
-    feeder: Feeder,
-    levels: Levels,
-    protected: Protected = EVERYTHING,
-    codes: Mapping[str, str] | None = None,
+    feeder: Feeder, levels: Levels, protected: Protected = EVERYTHING, codes: Mapping[str, str] | None = None
 ) -> Feeder:
     """The twin of a feeder with a given record."""
     return rebuild(feeder, protected, levels, codes or {})

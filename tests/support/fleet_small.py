@@ -18,10 +18,7 @@ BROKEN = "cedar-lane"
 SCALE_KW = 3.0
 RAW = {**raw_config("fleet"), **{section: RELEASE[section] for section in ("model", "network")}}
 """A feeder's own model is of sixteen load points: the noise must not reach the limit of power flow."""
-TWIN: dict[str, Any] = {
-    "mode": "twin-network",
-    **{"epsilon": 4.0, "delta": 1e-5, "change": 0.05},
-}
+TWIN: dict[str, Any] = {"mode": "twin-network", **{"epsilon": 4.0, "delta": 1e-5, "change": 0.05}}
 
 
 def circuit(km: float) -> str:

@@ -63,12 +63,7 @@ def verify(
     opened = None if config is None else dpf.read_config(config)
     with progress("verifying") as (advance, _):
         report = dpf.verify(
-            release,
-            private=private,
-            config=opened,
-            source=source,
-            signers=signer or (),
-            on_progress=advance,
+            release, private=private, config=opened, source=source, signers=signer or (), on_progress=advance
         )
 
     rendered = render_verification(report)

@@ -41,8 +41,7 @@ def init(
         str | None, Option(help="start or end: which end of its interval a stamp marks.")
     ] = None,
     first_day: Annotated[
-        datetime | None,
-        Option(formats=["%Y-%m-%d"], help="First day of the readings; it is published."),
+        datetime | None, Option(formats=["%Y-%m-%d"], help="First day of the readings; it is published.")
     ] = None,
     last_day: Annotated[
         datetime | None, Option(formats=["%Y-%m-%d"], help="Last day of the readings; it is published.")
@@ -349,8 +348,7 @@ def certify(
         Path | None, Option(help="Load model to use; default: the one that the release fitted.")
     ] = None,
     line_draws: Annotated[
-        int | None,
-        Option(help="Days to draw for the losses per line; default: network.line_draws.", min=0),
+        int | None, Option(help="Days to draw for the losses per line; default: network.line_draws.", min=0)
     ] = None,
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -371,8 +369,7 @@ def certify(
 def experiment(
     name: Annotated[str, Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
     config: Annotated[
-        Path | None,
-        Argument(help="Config (TOML) with the feeder, meters and sun to use instead of --data."),
+        Path | None, Argument(help="Config (TOML) with the feeder, meters and sun to use instead of --data.")
     ] = None,
     oedi: Annotated[
         Path | None, Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")

@@ -28,8 +28,7 @@ FEEDER = "ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE"
 ConfigFile = Annotated[Path, Argument(help="Config of the release (TOML).")]
 Workers = Annotated[int | None, Option(help="Parts to make in parallel; default: one per core.", min=1)]
 Scheduler = Annotated[
-    str | None,
-    Option(help="Address of a Dask cluster, such as tls://host:8786; 'local': processes here."),
+    str | None, Option(help="Address of a Dask cluster, such as tls://host:8786; 'local': processes here.")
 ]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 

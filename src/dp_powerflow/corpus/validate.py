@@ -76,9 +76,7 @@ class CorpusReport:
 
 
 def validate_corpus(
-    path: str | os.PathLike[str] | RemotePath,
-    *,
-    other_files: Iterable[str] = RELEASE_FILES,
+    path: str | os.PathLike[str] | RemotePath, *, other_files: Iterable[str] = RELEASE_FILES
 ) -> CorpusReport:
     """Check every file, row and value of a corpus, local or at a URL; memory does not depend on its size.
 

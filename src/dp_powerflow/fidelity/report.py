@@ -10,13 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.fidelity.attacks import (
-    Allowed,
-    Guesses,
-    MembershipAttack,
-    PlantedAttack,
-    least_epsilon,
-)
+from dp_powerflow.fidelity.attacks import Allowed, Guesses, MembershipAttack, PlantedAttack, least_epsilon
 from dp_powerflow.fidelity.comparison import (
     BAND,
     SHARES,

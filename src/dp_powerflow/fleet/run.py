@@ -167,11 +167,7 @@ class FleetResult:
 
 
 def run_fleet(
-    config: FleetConfig,
-    *,
-    engine: Engine,
-    say: Say = lambda _: None,
-    progress: Progress | None = None,
+    config: FleetConfig, *, engine: Engine, say: Say = lambda _: None, progress: Progress | None = None
 ) -> FleetResult:
     """Make the releases of a fleet, or those that are missing.
 

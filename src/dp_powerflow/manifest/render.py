@@ -467,10 +467,7 @@ def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
 
 
 def write_documents(
-    writer: CorpusWriter,
-    inputs: ManifestInputs,
-    written: Mapping[str, str],
-    progress: Progress | None = None,
+    writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str], progress: Progress | None = None
 ) -> str:
     """Write everything beside the voltages; the manifest, which lists all other files, comes last.
 

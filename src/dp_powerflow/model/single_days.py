@@ -41,13 +41,7 @@ from functools import cache, partial
 import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, log, log1
-from dp_powerflow._bits.linear import (
-    eigh,
-    gram,
-    is_positive_definite,
-    norms,
-    product,
-)
+from dp_powerflow._bits.linear import eigh, gram, is_positive_definite, norms, product
 from dp_powerflow.model.estimators import (
     Ask,
     Bounds,

@@ -316,11 +316,7 @@ def corner_loads(config: Config, feeder: Feeder, services: Services) -> ComplexA
 
 
 def _public_loads(
-    config: Config,
-    feeder: Feeder,
-    services: Services,
-    sizes: IntArray,
-    nominal_kw: FloatArray | None = None,
+    config: Config, feeder: Feeder, services: Services, sizes: IntArray, nominal_kw: FloatArray | None = None
 ) -> PublicLoads:
     """Loads of `sizes` customers; `nominal_kw`, where given, is their scale if the model has scales."""
     first = DEMO_CLASSES[0].name  # classes that are drawn count as the first one

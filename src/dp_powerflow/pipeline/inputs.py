@@ -707,10 +707,7 @@ def budget_of(config: Config) -> Budget:
 
 
 def fit_options_of(
-    config: Config,
-    classes: Iterable[str] = (),
-    days: DayFacts | None = None,
-    estimator: str | None = None,
+    config: Config, classes: Iterable[str] = (), days: DayFacts | None = None, estimator: str | None = None
 ) -> FitOptions:
     """Public choices of the fit.
 

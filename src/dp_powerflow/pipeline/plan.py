@@ -310,11 +310,7 @@ def committed(state: PrivateState, release_id: str) -> str | None:
 
 def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
     """Remember, under a release, an entry of the ledger that paid for it."""
-    content = {
-        "account": spend.account,
-        "charged under": spend.release_id,
-        "request": spend.request_sha256,
-    }
+    content = {"account": spend.account, "charged under": spend.release_id, "request": spend.request_sha256}
     state.write_internal(release_id, _receipt_of(spend), json.dumps(content, sort_keys=True).encode() + b"\n")
 
 

@@ -333,11 +333,7 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
 
 
 def fitted_model(
-    config: Config,
-    state: PrivateState,
-    history: LoadHistory,
-    plan: planning.Plan,
-    almanac: assembly.Almanac,
+    config: Config, state: PrivateState, history: LoadHistory, plan: planning.Plan, almanac: assembly.Almanac
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
 

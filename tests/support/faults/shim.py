@@ -19,9 +19,7 @@ _LOGGED, _NAME = 32768, 88
 
 
 Kind = enum.IntEnum(
-    "Kind",
-    "CREATE OPEN WRITE TRUNCATE SYNC RENAME LINK UNLINK MKDIR RMDIR CHMOD LOCK TOUCH SEND",
-    start=0,
+    "Kind", "CREATE OPEN WRITE TRUNCATE SYNC RENAME LINK UNLINK MKDIR RMDIR CHMOD LOCK TOUCH SEND", start=0
 )
 """What a system call does to a file; the order is that of `shim.c`."""
 FILES = tuple(kind for kind in Kind if kind is not Kind.SEND)

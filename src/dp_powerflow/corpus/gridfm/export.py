@@ -25,12 +25,7 @@ from dp_powerflow.corpus.gridfm.network import (
     supplied,
     with_shares,
 )
-from dp_powerflow.corpus.gridfm.tables import (
-    BusStates,
-    ReleasedTables,
-    scenario_tables,
-    write_index,
-)
+from dp_powerflow.corpus.gridfm.tables import BusStates, ReleasedTables, scenario_tables, write_index
 from dp_powerflow.corpus.storage import put, refuse_taken, whole_folder
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray

@@ -732,8 +732,7 @@ def _curves(engine: Engine, name: str) -> dict[str, InverterCurve]:
         kva = system.number("kva")
         most = (system.number("kvarmax") / kva, system.number("kvarmaxabs") / kva)
         _refuse(
-            kvarmax=available and min(most) < 1.0,
-            watt_priority=not available and system.yes("wattpriority"),
+            kvarmax=available and min(most) < 1.0, watt_priority=not available and system.yes("wattpriority")
         )
         shares = tuple(y * (most[0] if y > 0.0 else most[1]) for y in reactive)
         found[pv] = InverterCurve(voltage, shares, "available" if available else "rated")

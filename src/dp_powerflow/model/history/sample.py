@@ -58,14 +58,7 @@ from dp_powerflow.model.history.law import (
     HistoryLaw,
     Individuals,
 )
-from dp_powerflow.model.history.numbers import (
-    CELLS_AFTER,
-    MARGIN,
-    Ladder,
-    at_steps,
-    interpolate,
-    path,
-)
+from dp_powerflow.model.history.numbers import CELLS_AFTER, MARGIN, Ladder, at_steps, interpolate, path
 from dp_powerflow.model.options import DayFacts
 from dp_powerflow.model.sample import MOST_DEVIATIONS, Sampler, random_kvar
 from dp_powerflow.privacy.random import StreamKey

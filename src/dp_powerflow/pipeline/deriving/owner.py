@@ -144,11 +144,7 @@ def _refuse_another_promise(
     same_tables = source.data.network_tables == tables
     same_days = source.data.days == config.release.days
     now = declared_by(
-        config,
-        scene.model,
-        left_out(mode, scene.network),
-        inputs.sun,
-        sums_customers=mode.counts_customers,
+        config, scene.model, left_out(mode, scene.network), inputs.sun, sums_customers=mode.counts_customers
     )
     declared = differences(source.declared_public.model_dump(), now.model_dump())
     if any(loads) or any(network) or any(declared) or not same_days or not same_tables:

@@ -26,12 +26,7 @@ from dp_powerflow.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.pipeline.customers import (
-    NodePlan,
-    declared_classes,
-    declared_factors,
-    some_loaded_nodes,
-)
+from dp_powerflow.pipeline.customers import NodePlan, declared_classes, declared_factors, some_loaded_nodes
 from dp_powerflow.pipeline.feasibility import (
     Feasibility,
     Trial,

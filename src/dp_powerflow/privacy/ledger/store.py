@@ -75,10 +75,7 @@ _FAILURES = {
     sqlite3.SQLITE_PERM: ("may not be opened by this user", "run as the owner of the state directory"),
     sqlite3.SQLITE_BUSY: ("is locked by another process", "wait until it has finished and run again"),
     sqlite3.SQLITE_READONLY: ("cannot be written", f"make the private state directory writable; {_SPENT}"),
-    sqlite3.SQLITE_IOERR: (
-        "cannot be read or written",
-        f"check the disk and {_AGAIN}",
-    ),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written", f"check the disk and {_AGAIN}"),
     sqlite3.SQLITE_CORRUPT: ("is corrupt", _BACKUP),
     sqlite3.SQLITE_FULL: ("cannot be written, the disk is full", f"free some space and run again; {_SPENT}"),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", f"check the private state directory; {_SPENT}"),
@@ -388,8 +385,7 @@ class LedgerStore:
             self._anchors.write(books.entries[-1].seq, books.entries[-1].mac)
         except (PrivacyError, sqlite3.Error) as error:
             raise self._database.error(
-                "was written, but its anchor was not",
-                f"free disk space and {_AGAIN}",
+                "was written, but its anchor was not", f"free disk space and {_AGAIN}"
             ) from error
 
 
@@ -406,12 +402,7 @@ class Transaction:
         self.books = books
 
     def append(
-        self,
-        event: str,
-        account: str,
-        fields: dict[str, Any],
-        release_id: str = "",
-        request_sha256: str = "",
+        self, event: str, account: str, fields: dict[str, Any], release_id: str = "", request_sha256: str = ""
     ) -> Entry:
         """Add one entry, which counts once the transaction has ended without an error."""
         body = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
