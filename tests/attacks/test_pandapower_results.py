@@ -32,6 +32,7 @@ from support.pandapower_nets import (
     quiet,
     small_net,
     twin_of,
+    unbalanced_net,
 )
 
 NOTHING_MORE = Protected()
@@ -266,26 +267,45 @@ def test_charging_follows_from_the_twins_length_and_public_figures() -> None:
     assert total["l0"] == pytest.approx(levels[ParameterKey(Quantity.CHARGING, "l0")])
 
 
-FIGURES = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km")
+# ------------------------------------------------------------------------------------- zero sequence
+
+PER_KM = ["r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "r0_ohm_per_km", "x0_ohm_per_km", "c0_nf_per_km"]
+
+
+@pytest.mark.parametrize("protected", [Protected(), EVERYTHING])
+def test_totals_of_the_zero_sequence_give_no_length_away(protected: Protected) -> None:
+    """A line of length 1 whose r0 is a total: r0 itself would be the length times a known figure."""
+
+    def totals(km: float) -> Any:
+        net = unbalanced_net()
+        net.line.loc[0, PER_KM] = [float(value) * km for value in net.line.loc[0, PER_KM]]
+        net.line.loc[0, "length_km"] = 1.0
+        return net
+
+    assert one_twin(totals(0.7312), totals(0.7312 * LONGER), protected) == []
 
 
 def test_a_drawn_code_brings_all_its_figures() -> None:
     """On ffefb60 g_us_per_km stayed that of the true code."""
+    columns = [*PER_KM, "g_us_per_km"]
 
     def net_of(code: str) -> Any:
-        net = small_net()
+        net = unbalanced_net()
         types = net.std_types["line"]
-        types["thick"] = types[CABLE] | dict(zip(FIGURES, (0.1, 0.08, 300.0, 0.25), strict=True))
-        types[CABLE]["g_us_per_km"] = 1.75
-        net.line.loc[1, [*FIGURES, "std_type"]] = [*(types[code][name] for name in FIGURES), code]
+        types["thick"] = dict(zip(columns, (0.1, 0.08, 300.0, 0.35, 0.29, 150.0, 0.25), strict=True))
+        types["thick"]["max_i_ka"] = 0.4
+        net.line.loc[1:, "g_us_per_km"] = types["NAYY"]["g_us_per_km"] = 1.75
+        net.line.loc[1, columns] = [types[code][column] for column in columns]
+        net.line.loc[1, "std_type"] = code
         return net
 
-    feeders = [feeder_of(net_of(code)) for code in (CABLE, "thick")]
+    feeders = [feeder_of(net_of(code)) for code in ("NAYY", "thick")]
     levels = levels_of(feeders[0], CODES)
     twins = [twin_of(feeder, CODES, levels, "thick") for feeder in feeders]
     assert differing(*twins) == []
     line = twins[0].origin.net.line.loc[1]  # type: ignore[attr-defined]
-    assert line[[*FIGURES]].tolist() == pytest.approx([0.1, 0.08, 300.0, 0.25])
+    figures = line.r0_ohm_per_km, line.c0_nf_per_km, line.g_us_per_km
+    assert figures == pytest.approx((0.35, 150.0, 0.25))
     with pytest.raises(FeederError, match="no code of line 'cable'"):
         Rebuilder(feeders[0], CODES).build(levels)
 
@@ -393,14 +413,22 @@ def test_a_line_that_is_not_its_code_is_found() -> None:
 # --------------------------------------------------------------------------------------------- all together
 
 
+@pytest.mark.parametrize("make", [small_net, unbalanced_net])
 @pytest.mark.parametrize("protected", [Protected(), EVERYTHING, LENGTHS, CODES, Protected(transformers=True)])
-def test_twins_of_neighbours_are_the_same_to_the_last_byte(protected: Protected) -> None:
+def test_twins_of_neighbours_are_the_same_to_the_last_byte(make: Any, protected: Protected) -> None:
     """Without results and totals this held on ffefb60 as well; it must hold for every choice of figures."""
-    covered = {"vk": protected.transformers, "bank": protected.capacitors, "roof": protected.pv}
-    hidden = ["own", "cable", *(name for name, covers in covered.items() if covers)]
-    # All at once: neighbours of neighbours are the same too.
-    first, second = feeder_of(small_net()), feeder_of(small_net(**dict.fromkeys(hidden, LONGER)))
-    levels = levels_of(first, protected)
+    changes: dict[str, float] = {"own": LONGER, "cable": LONGER}
+    changes |= {"vk": LONGER} if protected.transformers else {}
+    changes |= (
+        {"bank": LONGER} if protected.transformers and protected.capacitors and make is small_net else {}
+    )
+    changes |= {"roof": LONGER} if protected.pv else {}
+    nets = make(), make(**changes)  # all at once: neighbours of neighbours are the same too
+    with quiet() as pp:
+        for net in nets if make is unbalanced_net else ():
+            pp.runpp_3ph(net, numba=False)
+    first, second = map(feeder_of, nets)
+    levels, code = levels_of(first, protected), CABLE if make is small_net else "NAYY"
     assert differing(first, second)
-    one, other = (twin_of(feeder, protected, levels) for feeder in (first, second))
+    one, other = (twin_of(feeder, protected, levels, code) for feeder in (first, second))
     assert differing(one, other) == []

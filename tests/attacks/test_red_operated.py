@@ -20,6 +20,7 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import ExtrasLayout
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND
+from dp_powerflow.lowlevel import Quantity
 from dp_powerflow.manifest.model import Generation
 from dp_powerflow.pipeline import release as run
 from dp_powerflow.pipeline.inputs import NetworkInputs, read_inputs
@@ -28,6 +29,8 @@ from dp_powerflow.pipeline.release import run_release
 from support.attacks import record_of, twin_of
 from support.forgery import Forger
 from support.manifest_releases import make_release, twin_config
+from support.pandapower_nets import differing, feeder_of, levels_of, unbalanced_net
+from support.pandapower_nets import twin_of as twin_of_net
 from support.small import small_config
 from support.small_circuits import BANK, REGULATOR, script, small_circuit
 
@@ -148,6 +151,22 @@ def test_a_regulator_that_lacks_ten_taps_decides(tmp_path: Path, vreg: float) ->
 
 
 # ------------------------------------------------------------------------- what passes of the true network
+
+
+@pytest.mark.parametrize("r0", [30.0, 3.0])
+def test_a_zero_sequence_does_not_state_the_level_of_its_line(r0: float) -> None:
+    """r0 = 30 is a known figure. On 61b63b1 r0/r = 96.75 in sixteenths gave R = 0.31 Ω back to 0.03 %."""
+    pytest.importorskip("pandapower")
+
+    def net(r: float) -> Any:
+        made = unbalanced_net()
+        made.line.loc[0, ["length_km", "r_ohm_per_km", "r0_ohm_per_km"]] = [1.0, r, r0]
+        return made
+
+    levels = levels_of(feeder_of(net(0.31)), Protected())
+    assert any(key.quantity is Quantity.RESISTANCE for key in levels)
+    one, other = (twin_of_net(feeder_of(net(r)), Protected(), levels) for r in (0.31, 0.3103))
+    assert differing(one, other) == []
 
 
 def test_what_is_left_out_is_counted_and_not_named(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_the_same_frame_and_levels_give_the_same_twin(
 # ---------------------------------------------------------------------------------- nets of pandapower
 
 
-def net_of(seed: int, protected: Protected) -> Any:
+def net_of(seed: int, protected: Protected, *, by_phase: bool) -> Any:
     """One of two nets; what is not in the frame of its twins follows from the seed."""
     rng = np.random.default_rng(seed)
 
@@ -135,9 +135,9 @@ def net_of(seed: int, protected: Protected) -> Any:
         return float(np.exp(rng.uniform(-spread, spread)))
 
     covered = {"own": True, "cable": True, "vk": protected.transformers, "roof": protected.pv}
-    covered["bank"] = protected.capacitors
+    covered |= {} if by_phase else {"bank": protected.capacitors}
     factors = {name: factor(0.4 if hidden else 4e-9) for name, hidden in covered.items()}
-    net = pandapower_nets.small_net(**factors)
+    net = pandapower_nets.unbalanced_net(**factors) if by_phase else pandapower_nets.small_net(**factors)
     # Below the public steps.
     net.load["p_mw"] *= factor(4e-6)
     net.bus["vn_kv"] *= factor(4e-7)
@@ -159,20 +159,22 @@ def net_of(seed: int, protected: Protected) -> Any:
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=2, unique=True),
+    st.booleans(),
     st.sampled_from([EVERYTHING, LENGTHS, CODES]),
 )
 def test_the_same_frame_and_levels_of_a_net_give_the_same_twin(
-    seeds: list[int], protected: Protected
+    seeds: list[int], by_phase: bool, protected: Protected
 ) -> None:
     pytest.importorskip("pandapower")
-    first, second = (pandapower_nets.feeder_of(net_of(seed, protected)) for seed in seeds)
+    first, second = (pandapower_nets.feeder_of(net_of(seed, protected, by_phase=by_phase)) for seed in seeds)
     frames = []
     for each in (first, second):
         assert isinstance(each.origin, PandapowerOrigin)
+        assert each.origin.by_phase == by_phase
         frames.append(pandapower_nets.net_content(_source_of(each.origin, protected).frame(declared=False)))
     assert frames[0] == frames[1]
-    levels = pandapower_nets.levels_of(first, protected)
+    levels, code = pandapower_nets.levels_of(first, protected), "NAYY" if by_phase else CABLE
     assert levels != pandapower_nets.levels_of(second, protected)
-    twins = [pandapower_nets.twin_of(each, protected, levels, CABLE) for each in (first, second)]
+    twins = [pandapower_nets.twin_of(each, protected, levels, code) for each in (first, second)]
     assert differing(first, second)
     assert differing(*twins) == []

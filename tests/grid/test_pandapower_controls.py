@@ -18,7 +18,7 @@ from dp_powerflow import Feeder, OperatedSolver
 from dp_powerflow.grid.feeder import TAPS_SOLVED
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL
-from support.pandapower_nets import quiet, small_net
+from support.pandapower_nets import quiet, small_net, unbalanced_net
 
 BAND = (0.985, 1.005)
 
@@ -177,6 +177,7 @@ def without_range() -> Any:
         (lambda: control(tapped(), "shunt", "step", 0, kind="ConstControl"), "ConstControl are not modelled"),
         (lambda: control(small_net(), 0, *BAND, element="trafo3w", side="mv"), "with three windings"),
         (lambda: control(tapped(), 0, *BAND), "two tap controls; keep one"),
+        (lambda: control(unbalanced_net(), 0, *BAND), "of unbalanced nets are not modelled"),
         (with_two_levels, "of different levels"),
         (turning, "does not move a plain turns ratio"),
         (without_range, "has no range; state tap_min"),

@@ -17,12 +17,7 @@ import pytest
 from dp_powerflow import Feeder, open_feeder
 from dp_powerflow.errors import FeederError, MissingExtraError
 from dp_powerflow.grid.feeder import Line, islanded_nodes, without_islands
-from dp_powerflow.grid.pandapower.reader import (
-    read_pandapower,
-    read_pandapower_file,
-    read_simbench,
-    with_declared_loads,
-)
+from dp_powerflow.grid.pandapower.reader import read_pandapower, read_pandapower_file, read_simbench
 from dp_powerflow.grid.sources import check_feeder
 from dp_powerflow.units import ComplexArray, FloatArray
 from support.pandapower_nets import quiet
@@ -324,19 +319,13 @@ def test_village_is_translated_element_by_element(case: Callable[[str], Case]) -
         "balanced single-phase equivalent",
         "1 elements (load) stand on the bus of a source",
         "2 of 5 loads are motors or wards",
-        "1 unbalanced elements became balanced; for three phases, state the feeder in OpenDSS",
+        "1 unbalanced",
         "1 of 2 generating units are not called PV",
         "1 of 2 generating units state a reactive power",
         "1 of 2 generating units have a scaling",
         "1 buses are joined",
     ):
         assert part in notes
-
-
-def test_a_load_table_states_plain_loads_alone(case: Callable[[str], Case]) -> None:
-    feeder = case("village").feeder
-    with pytest.raises(FeederError, match="the load table states 'asymmetric_load 0', which is not a plain"):
-        with_declared_loads(feeder, {load.name.lower(): (load.kw, load.kvar + 1.0) for load in feeder.loads})
 
 
 def test_reading_leaves_the_net_as_it_is() -> None:

@@ -108,9 +108,18 @@ def test_a_setting_that_is_refused_is_said_and_the_frozen_frame_still_measured(t
 
 
 @pytest.mark.slow
-def test_pandapower_nets_are_compared_with_its_own_power_flow() -> None:
-    pytest.importorskip("simbench")
-    summary = inspect_feeder(open_feeder("simbench:1-LV-rural1--0-sw"))
-    assert "runpp" in summary.compared
+@pytest.mark.parametrize("three_phase", [False, True])
+def test_pandapower_nets_are_compared_with_its_own_power_flow(three_phase: bool) -> None:
+    pytest.importorskip("pandapower")
+    from dp_powerflow.grid.pandapower.reader import read_pandapower
+    from support.pandapower_nets import unbalanced_net
+
+    if three_phase:
+        feeder = read_pandapower(unbalanced_net(), name="net")
+    else:
+        pytest.importorskip("simbench")
+        feeder = open_feeder("simbench:1-LV-rural1--0-sw")
+    summary = inspect_feeder(feeder)
+    assert ("runpp_3ph" in summary.compared) == three_phase
     assert summary.operated_error_pu is not None
     assert summary.operated_error_pu < 1e-6

@@ -46,6 +46,9 @@ _ROUNDS = 300
 _TOLERANCES = (1e-10, 1e-6, 1e-4)
 _STILL, _ALMOST_STILL = 1e-8, 1e-4
 _VOLTS_PER_KV = 1000.0
+_PHASES = "abc"
+_SMALL_BASE_MVA = 0.01
+"""Of `runpp_3ph`, which stops at a mismatch that is relative to the base."""
 
 
 @dataclass(frozen=True)
@@ -435,17 +438,23 @@ def _with_pandapower(feeder: Feeder, origin: PandapowerOrigin) -> Comparison:
     for kind in (*FEEDING, *LEFT_OUT):
         if kind in net:
             net[kind]["in_service"] = False
+    name = "runpp_3ph" if origin.by_phase else "runpp"
+    if origin.by_phase:
+        net.sn_mva = min(float(net.sn_mva), _SMALL_BASE_MVA)
     options = {"tolerance_mva": 1e-9 * float(net.sn_mva), "max_iteration": 50}
     try:
         with third_party_warnings():
-            pandapower.runpp(net, numba=False, calculate_voltage_angles=True, **options)
+            getattr(pandapower, name)(net, numba=False, calculate_voltage_angles=True, **options)
     except pandapower.LoadflowNotConverged:
-        return Comparison("not measured: runpp finds no solution at nominal load")
+        return Comparison(f"not measured: {name} finds no solution at nominal load")
     v = np.full(len(feeder.nodes), np.nan, dtype=np.complex128)
     for bus, node in origin.node_of_bus.items():
-        row = net.res_bus.loc[bus]
-        v[feeder.node_index[node]] = row["vm_pu"] * np.exp(1j * np.deg2rad(row["va_degree"]))
+        for k, phase in enumerate(_PHASES if origin.by_phase else ("",)):
+            row = net.res_bus_3ph.loc[bus] if phase else net.res_bus.loc[bus]
+            middle = f"_{phase}" if phase else ""
+            angle = np.deg2rad(row[f"va{middle}_degree"])
+            v[feeder.node_index[node] + k] = row[f"vm{middle}_pu"] * np.exp(1j * angle)
     seen = v[None, feeder.energised]
     none = np.zeros((1, 0), dtype=np.int64)
     theirs = _Snapshots(np.ones(1), np.zeros(1), seen, np.zeros(seen.shape), none, np.ones(1, bool))
-    return _differences(feeder, theirs, "pandapower's runpp, nominal loads without generation")
+    return _differences(feeder, theirs, f"pandapower's {name}, nominal loads without generation")

@@ -16,8 +16,6 @@ from pydantic import Field, model_validator
 from dp_powerflow.corpus.tables import Connections
 from dp_powerflow.errors import ConfigError, PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
-from dp_powerflow.grid.pandapower.circuit import PHASES
-from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
 from dp_powerflow.model.sample import SolvedDays, solve_days
 from dp_powerflow.page import Axis, Band, Figure, Quantiles
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
@@ -447,8 +445,8 @@ def conductors_of(feeder: Feeder, of_line: Mapping[int, float]) -> Conductors | 
 
 
 def _phases(feeder: Feeder) -> int:
-    """Phases that a node stands for: three in a net of pandapower."""
-    return PHASES if isinstance(feeder.origin, PandapowerOrigin) else 1
+    """Phases that a node stands for: three in a balanced net of pandapower."""
+    return 1 if getattr(feeder.origin, "by_phase", True) else 3
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from dp_powerflow.grid.feeder import (
     Record,
 )
 from dp_powerflow.grid.pandapower import engine as pp
+from dp_powerflow.grid.pandapower.circuit import LINE as ZERO_LINE
 from dp_powerflow.grid.pandapower.circuit import PHASES
 from dp_powerflow.grid.pandapower.reader import (
     CONTROL,
@@ -39,8 +40,10 @@ from dp_powerflow.grid.quantities import (
     codes_of_one_line,
     frame_rules,
     level_of,
+    rounded,
     rounding,
     shape_of,
+    to_step,
 )
 from dp_powerflow.grid.refusals import Problems, refusal, said, some_of
 from dp_powerflow.units import FloatArray
@@ -52,7 +55,8 @@ from dp_powerflow.units import FloatArray
 # rounded to a public step; whatever else the source holds (results, profiles, coordinates, unknown columns)
 # does not reach it. A tap control that is modelled is made anew with its rounded band, and its tap starts at
 # neutral. What else could be the result of a control or of a power flow on the true lines is refused in a
-# private net: taps, steps of shunts, source voltages. Figures that carry noise are filled in later.
+# private net: taps, steps of shunts, source voltages. Figures that carry noise are filled in later, zero
+# sequences as ratios to them.
 
 
 Rule = Callable[[Any], Any]
@@ -61,6 +65,7 @@ _PLAIN: dict[str, Rule] = {
     "index": int,
     "flag": lambda value: bool(value) and value == value,
     "count": lambda value: int(value) if math.isfinite(value) else 1,
+    "connection": lambda value: value if value in ("wye", "delta") else None,
 }
 """Rules that round nothing. What is missing is no text, False, and a count of one."""
 
@@ -72,9 +77,9 @@ def _rule(words: str) -> Rule:
     return lambda value: rounded(float(value))
 
 
-_FRAME = frame_rules("pandapower", _rule)
+_FRAME, _ZERO_SEQUENCE = frame_rules("pandapower", _rule), frame_rules("zero-sequence", _rule)
 _OPTIONS = _FRAME.pop("options")
-"""Table → column → how its figures are rounded; options of the net."""
+"""Table → column → how its figures are rounded; by phases some more; options of the net."""
 _VOLTS, _THREE, _FIVE = _rule("4 decimals"), _rule("3 digits"), _rule("5 digits")
 ANGLE_STEP_DEG = 30.0
 _SIDES = ("hv", "mv", "lv")
@@ -83,6 +88,7 @@ SHORT_CIRCUIT = {
     "trafo": ("vk_percent", "vkr_percent"),
     "trafo3w": tuple(f"vk{r}_{side}_percent" for side in _SIDES for r in ("", "r")),
 }
+ZERO_SHORT_CIRCUIT = ("vk0_percent", "vkr0_percent")
 SHUNT = ("q_mvar", "p_mw")
 _CONSTANT: dict[str, Any] = {
     **{"scaling": 1.0, "df": 1.0, "slack_weight": 1.0, "max_i_ka": 1.0},
@@ -106,13 +112,14 @@ _TURNED_DEG = 4.0
 _SHIFTS = {"trafo": ("shift_degree",), "trafo3w": ("shift_mv_degree", "shift_lv_degree")}
 
 
-def framed(net: Any, controls: TapControls, *, keep_taps: bool) -> Any:
+def framed(net: Any, controls: TapControls, *, keep_taps: bool, by_phase: bool) -> Any:
     """A new net with the frame of another; the figures that have levels are missing.
 
     Parameters
     ----------
     controls : of the net; a twin's taps are moved by the same, its bands to 1e-4 of the voltage.
     keep_taps : whether tap positions are public: declared, or of a public net. Otherwise they are neutral.
+    by_phase : whether the net is read by phases, with its zero sequence.
     """
     made = copy.deepcopy(pp.empty_net())
     made["std_types"] = {}
@@ -120,7 +127,8 @@ def framed(net: Any, controls: TapControls, *, keep_taps: bool) -> Any:
     with pp.third_party_warnings():
         for kind, rules in _FRAME.items():
             if kind in net and len(net[kind]):
-                made[kind] = _table(net[kind], made[kind], rules, _SCALED.get(kind, ()))
+                zero = _ZERO_SEQUENCE.get(kind, {}) if by_phase else {}
+                made[kind] = _table(net[kind], made[kind], {**rules, **zero}, _SCALED.get(kind, ()))
         for kind in (kind for kind in ("trafo", "trafo3w") if len(net[kind])):
             made[kind]["tap_pos"] = list(made[kind]["tap_neutral"])
             made[kind]["tap_changer_type"] = list(map(changer_type, net[kind]["tap_changer_type"]))
@@ -270,6 +278,10 @@ def _sources(net: Any) -> Iterator[FeederError]:
         yield refusal("twin-not-possible.source-angles")
 
 
+RATIO_STEP = 1.0 / 16.0
+"""Step of the ratios between sequences and of the shares of phases, which are public."""
+_COARSE_FROM = 4.0
+"""Ratios beyond have larger steps."""
 _PUBLIC = _FIVE
 _PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km")
 _ALPHA_PER_K, _REFERENCE_C = 4e-3, 20.0
@@ -277,12 +289,16 @@ _ALPHA_PER_K, _REFERENCE_C = 4e-3, 20.0
 
 @dataclass(frozen=True)
 class _Entry:
-    """One standard type of line, rounded: ohm/km, nF/km, µS/km."""
+    """One standard type of line, rounded: ohm/km, nF/km, µS/km.
+
+    `zero` are the ratios r0/r, x0/x and c0/c, None where the type states no zero sequence.
+    """
 
     r: float
     x: float
     c: float
     g: float
+    zero: tuple[float, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -293,6 +309,7 @@ class _Line:
     ----------
     charged : whether it has charging at all.
     figures : quantity → its total, of one of the parallel circuits and with its sign; PRIVATE.
+    zero : r0/r, x0/x and c0/c, in public steps.
     """
 
     index: int
@@ -300,6 +317,7 @@ class _Line:
     code: str | None
     charged: bool
     figures: Mapping[Quantity, float]
+    zero: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,7 +350,7 @@ class _Source:
     def __init__(self, origin: PandapowerOrigin, protected: Protected) -> None:
         self.origin = origin
         self.catalogue = _catalogue(origin, protected)
-        self.controls = read_controls(origin.net)
+        self.controls = read_controls(origin.net, by_phase=origin.by_phase)
         self.lines = tuple(_lines(origin.net, protected, self.catalogue))
         self.groups = tuple(_groups(origin))
         self.names = pp.Names(origin.net)
@@ -348,7 +366,9 @@ class _Source:
         origin = self.origin
         if declared not in self._framed:
             refuse_results(origin.net, self.controls, public=origin.public, taps_declared=declared)
-            made = framed(origin.net, self.controls, keep_taps=origin.public or declared)
+            made = framed(
+                origin.net, self.controls, keep_taps=origin.public or declared, by_phase=origin.by_phase
+            )
             made["std_types"]["line"] = {
                 name: dict(zip(_PER_LENGTH, (entry.r, entry.x, entry.c, entry.g), strict=True))
                 for name, entry in self.catalogue.items()
@@ -404,7 +424,7 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
     twin = read_pandapower(
         made,
         name=feeder.name,
-        base_mva=feeder.base_mva / PHASES,
+        base_mva=origin.base_per_phase(feeder),
         taps=feeder.taps if declared else None,
         public=origin.public,
         own=True,
@@ -419,10 +439,13 @@ def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping
 def _catalogue(origin: PandapowerOrigin, protected: Protected) -> dict[str, _Entry]:
     """The standard line types of the net that are public.
 
-    A type of the owner's that one line alone has is none, unless every type is declared public.
+    A type of the owner's that one line alone has is none, unless every type is declared public. Where a line
+    is its length and its type, a net that is read by phases has no use for types without a zero sequence.
     """
     net = origin.net
     entries = _entries(net.std_types.get("line", {}) if "std_types" in net else {})
+    if origin.by_phase and protected.lines == "length":
+        entries = {name: entry for name, entry in entries.items() if entry.zero is not None}
     if origin.public or protected.codes:
         return entries
     lone = codes_of_one_line((row.std_type, row.from_bus, row.to_bus) for row in pp.in_service(net, "line"))
@@ -435,7 +458,12 @@ def _entries(types: Mapping[str, Mapping[str, float]]) -> dict[str, _Entry]:
     for name, entry in types.items():
         r, x, c, g = (_PUBLIC(entry.get(column, math.nan)) for column in _PER_LENGTH)
         if all(map(math.isfinite, (r, x, c))) and x > 0.0:
-            entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g)
+            zero = tuple(
+                _PUBLIC(entry.get(column, math.nan)) / known if known else 0.0
+                for column, known in zip(ZERO_LINE, (r, x, c), strict=True)
+            )
+            stated = zero if all(map(math.isfinite, zero)) else None
+            entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g, stated)
     return entries
 
 
@@ -457,7 +485,29 @@ def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> I
             figures = {Quantity.LENGTH: length}
         if protected.charging:
             figures[Quantity.CHARGING] = c
-        yield _Line(int(index), names.of("line", int(index)), code, bool(c), figures)
+        yield _Line(int(index), names.of("line", int(index)), code, bool(c), figures, _zero_ratios(row))
+
+
+def _zero_ratios(row: Any) -> tuple[float, ...]:
+    """r0/r, x0/x and c0/c of a line, in steps: a true r0 would give the level away."""
+    zero, own = (
+        np.array([float(row.get(column, 0.0)) for column in columns])
+        for columns in (ZERO_LINE, _PER_LENGTH[:3])
+    )
+    return _in_steps(np.divide(zero, own, out=np.zeros(len(own)), where=own != 0.0))
+
+
+def _in_steps(ratios: FloatArray) -> tuple[float, ...]:
+    """Public ratios: whole steps, at least one where there is anything.
+
+    Steps double with the ratio, so that none has more than six bits: where a zero sequence is a known figure,
+    a ratio of 100 in sixteenths would state R to 0.03 %, whatever its noise.
+    """
+    found = []
+    for ratio in rounded(ratios):
+        step = RATIO_STEP * 2.0 ** max(math.ceil(math.log2(ratio / _COARSE_FROM)) if ratio > 0.0 else 0, 0)
+        found.append(max(to_step(ratio, step), step * float(ratio > 0.0)))
+    return tuple(found)
 
 
 def _fill_lines(
@@ -469,8 +519,9 @@ def _fill_lines(
     ----------
     made : the net that is made.
     """
+    zero_columns = ZERO_LINE if source.origin.by_phase else ()
     empty = dict.fromkeys(("length_km", "r_ohm_per_km", "x_ohm_per_km"), 1.0)
-    empty |= dict.fromkeys(("c_nf_per_km", "g_us_per_km"), 0.0)
+    empty |= dict.fromkeys(("c_nf_per_km", "g_us_per_km", *zero_columns), 0.0)
     rows: dict[int, dict[str, Any]] = {
         int(index): {**empty, "std_type": stated} for index, stated in made.line["std_type"].items()
     }
@@ -487,7 +538,12 @@ def _fill_lines(
             raise refusal("feeder.record-code", line=line)
         entry = None if code is None else source.catalogue[code]
         values = _per_km(totals, entry, protected, line.charged)
-        rows[line.index].update(zip(("length_km", *_PER_LENGTH), values, strict=True), std_type=code)
+        ratios = line.zero
+        if entry is not None and entry.zero is not None and protected.lines == "length":
+            ratios = entry.zero
+        row = rows[line.index]
+        row.update(zip(("length_km", *_PER_LENGTH), values, strict=True), std_type=code)
+        row.update({column: values[k + 1] * ratios[k] for k, column in enumerate(zero_columns)})
     for column in (*empty, "std_type"):
         made.line[column] = [row[column] for row in rows.values()]
 
@@ -523,6 +579,8 @@ def _groups(origin: PandapowerOrigin) -> Iterator[_Group]:
     net = origin.net
 
     for kind, columns in {**SHORT_CIRCUIT, "shunt": SHUNT}.items():
+        if origin.by_phase and kind == "trafo":
+            columns += tuple(column for column in ZERO_SHORT_CIRCUIT if column in net[kind])
         quantity = Quantity.CAPACITOR if kind == "shunt" else Quantity.TRANSFORMER
         for index in net[kind].index:
             values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
@@ -543,7 +601,7 @@ def _ratings(row: Any) -> FloatArray:
 
 
 def _fill_groups(source: _Source, made: Any, protected: Protected, record: Record) -> None:
-    names = source.names
+    origin, names = source.origin, source.names
     for group in source.groups:
         if not protected.covers(group.quantity):
             values = [rule(value) for rule, value in zip(group.rules, group.figures, strict=True)]
@@ -553,11 +611,22 @@ def _fill_groups(source: _Source, made: Any, protected: Protected, record: Recor
             values = [0.0] * len(group.columns)
         for column, value in zip(group.columns, values, strict=True):
             if group.kind == "asymmetric_sgen" and column == "p_mw":
-                for phase in "abc":
-                    made[group.kind].at[group.index, f"p_{phase}_mw"] = float(value) / PHASES
+                for phase, share in zip("abc", _phase_shares(origin, group.index), strict=True):
+                    made[group.kind].at[group.index, f"p_{phase}_mw"] = float(value) * share
                     made[group.kind].at[group.index, f"q_{phase}_mvar"] = 0.0
             else:
                 made[group.kind].at[group.index, column] = float(value)
+
+
+def _phase_shares(origin: PandapowerOrigin, index: int) -> list[float]:
+    """How an unbalanced unit's power is spread over the phases, in steps; equally in a balanced net."""
+    row = origin.net.asymmetric_sgen.loc[index]
+    powers = [float(row[f"p_{phase}_mw"]) for phase in "abc"]
+    total = sum(powers)
+    if not origin.by_phase or not row["in_service"] or total <= 0.0:
+        return [1.0 / PHASES] * PHASES
+    steps = _in_steps(np.array(powers) / total)
+    return [step / sum(steps) for step in steps]
 
 
 def _key(names: pp.Names, group: _Group) -> ParameterKey:

@@ -1,8 +1,9 @@
-"""pandapower nets and SimBench codes → `Feeder`, a balanced single-phase equivalent.
+"""pandapower nets and SimBench codes → `Feeder`: phase by phase, or as a balanced single-phase equivalent.
 
-One node stands for one bus, its three phases taken together: a load keeps its total three-phase kW, the power
-base of a node is three times the base per phase, and voltages in per unit are those of the net. pandapower
-itself builds the admittances (switches, taps, vector groups); it is an optional dependency.
+A net with unbalanced elements and zero-sequence figures has three nodes per bus, as in `runpp_3ph`. In all
+others one node stands for one bus, its three phases taken together: a load keeps its total three-phase kW,
+the power base of a node is three times the base per phase, and voltages in per unit are those of the net.
+pandapower itself builds the admittances (switches, taps, vector groups); it is an optional dependency.
 """
 
 from __future__ import annotations
@@ -31,7 +32,15 @@ from dp_powerflow.grid.feeder import (
 )
 from dp_powerflow.grid.operation import CONSTANT_POWER, Branch, Operation, Pick, Regulator, Response, Zip
 from dp_powerflow.grid.pandapower import engine as pp
-from dp_powerflow.grid.pandapower.circuit import PHASES, Circuit, balanced
+from dp_powerflow.grid.pandapower.circuit import (
+    PHASES,
+    Circuit,
+    Skeleton,
+    balanced,
+    count_unbalanced,
+    lacking,
+    three_phase,
+)
 from dp_powerflow.grid.refusals import Problems, refusal, said
 from dp_powerflow.units import KW_PER_MW
 
@@ -201,7 +210,7 @@ class TapControls:
         return {control.changer.index: control.moved_side for control in self.taps}
 
 
-def read_controls(net: Any) -> TapControls:
+def read_controls(net: Any, *, by_phase: bool) -> TapControls:
     """The controllers of a net that are in service; those of time series are no matter of operation."""
     read: list[TapControl | str] = []
     levels = set()
@@ -221,6 +230,7 @@ def read_controls(net: Any) -> TapControls:
     reasons = {
         "two-tap-controls": len({control.changer.index for control in taps}) < len(taps),
         "levels": len(levels) > 1,
+        "tap-controls-by-phase": by_phase and bool(taps),
     }
     refused += [said(f"operated.{name}") for name, holds in reasons.items() if holds]
     return TapControls(() if refused else taps, tuple(dict.fromkeys(refused)))
@@ -255,36 +265,37 @@ def _by_table(row: Any) -> bool:
     return bool(stated) and stated == stated
 
 
-def operation_of(circuit: Circuit, feeder: Feeder, controls: TapControls) -> Operation:
+def operation_of(circuit: Circuit, skeleton: Skeleton, controls: TapControls) -> Operation:
     """The feeder as its tap controls operate it.
 
     Parameters
     ----------
-    circuit : of the net, its moved transformers at neutral tap.
-    feeder : with the same nodes.
+    circuit : of the balanced net, its moved transformers at neutral tap.
+    skeleton : of the feeder, with the same nodes.
     """
     rows = {index: row for row, index in circuit.rows_of("trafo")}
     acting = [control for control in controls.taps if control.changer.index in rows]
     inner = {
-        (rows[control.changer.index], SIDES["trafo"].index(control.moved_side)): len(feeder.nodes) + k
+        (rows[control.changer.index], SIDES["trafo"].index(control.moved_side)): len(skeleton.feeder.nodes)
+        + k
         for k, control in enumerate(acting)
     }
-    scale = float(circuit.net.sn_mva) / feeder.base_mva
+    scale = float(circuit.net.sn_mva) / skeleton.feeder.base_mva
     regulators = [
-        _regulator(circuit, feeder, control, (node, circuit.end_of(*place)))
+        _regulator(circuit, skeleton, control, (node, circuit.end_of(*place)))
         for control, (place, node) in zip(acting, inner.items(), strict=True)
     ]
     return Operation(
-        nodes=(*feeder.nodes, *(f"inner({control.changer.name}).1" for control in acting)),
+        nodes=(*skeleton.feeder.nodes, *(f"inner({control.changer.name}).1" for control in acting)),
         y=sp.csc_array(circuit.admittance(inner) * scale),
         regulators=tuple(regulators),
     )
 
 
-def _regulator(circuit: Circuit, feeder: Feeder, control: TapControl, phase: Branch) -> Regulator:
+def _regulator(circuit: Circuit, skeleton: Skeleton, control: TapControl, phase: Branch) -> Regulator:
     """A regulator without line-drop compensation, seen through a transformer to 120 V."""
     changer, row = control.changer, circuit.net.trafo.loc[control.changer.index]
-    measured = circuit.node_of_bus[int(row[f"{control.side}_bus"])]
+    (measured,) = skeleton.nodes_of_bus[int(row[f"{control.side}_bus"])]
     ends = [changer.ratio_of(position) for position in (changer.lowest, changer.highest)]
     rated_v = float(row[f"vn_{control.side}_kv"]) * 1000.0 / math.sqrt(PHASES)
     moved_kv = float(row[f"vn_{control.moved_side}_kv"])
@@ -298,7 +309,7 @@ def _regulator(circuit: Circuit, feeder: Feeder, control: TapControl, phase: Bra
         compensated=0,
         target_v=_SECONDARY_V * (control.lower + control.upper) / 2.0,
         band_v=_SECONDARY_V * (control.upper - control.lower),
-        pt_ratio=float(feeder.base_kv[measured]) * 1000.0 / _SECONDARY_V,
+        pt_ratio=float(skeleton.feeder.base_kv[measured]) * 1000.0 / _SECONDARY_V,
         ct_primary_a=float(row["sn_mva"]) * 1000.0 / (math.sqrt(PHASES) * moved_kv),
         drop_r_v=0.0,
         drop_x_v=0.0,
@@ -325,12 +336,18 @@ class PandapowerOrigin:
     node_of_bus : index of a bus in `net.bus` → name of its node; buses joined by closed switches share one.
     public : whether the net is public data, its taps and set points included.
     taps_given : whether the taps were given beside the net.
+    by_phase : whether every bus has three nodes; `node_of_bus` names the first of them.
     """
 
     net: Any
     node_of_bus: dict[int, str]
     public: bool = False
     taps_given: bool = False
+    by_phase: bool = False
+
+    def base_per_phase(self, feeder: Feeder) -> float:
+        """The power base per phase that a feeder of this net was read with [MVA]."""
+        return feeder.base_mva if self.by_phase else feeder.base_mva / PHASES
 
 
 def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
@@ -383,50 +400,56 @@ def read_pandapower(
     stored.pop("profiles", None)
     if taps is not None:
         set_taps(stored, taps)
-    controls = read_controls(stored)
+    unbalanced, reason = count_unbalanced(stored), lacking(stored)
+    by_phase = unbalanced > 0 and reason is None
+    controls = read_controls(stored, by_phase=by_phase)
     circuit = _circuit(stored, controls)
-    feeder, notes = balanced(circuit, base_mva), [_BALANCED]
-    unbalanced = sum(len(pp.in_service(stored, kind)) for kind in ("asymmetric_load", "asymmetric_sgen"))
-    if unbalanced:
-        notes.append(said("note.balanced", unbalanced=unbalanced))
+    skeleton = (three_phase if by_phase else balanced)(circuit, base_mva)
+    notes = ["three phases: a node is a phase of a bus" if by_phase else _BALANCED]
+    if unbalanced and not by_phase:
+        notes.append(said("note.balanced", unbalanced=unbalanced, reason=reason))
     problems = Problems()
-    kinds, node_of_bus = (*pp.DRAWING, *pp.FEEDING), circuit.node_of_bus
-    items = [item for kind in kinds for item in _injections(stored, kind, node_of_bus, problems)]
+    items = [
+        item for kind in (*pp.DRAWING, *pp.FEEDING) for item in _injections(stored, kind, by_phase, problems)
+    ]
     problems.refuse()
     drawing, feeding = (
-        _with_effect([item for item in items if item.draws == draws], feeder, notes)
+        _with_effect([item for item in items if item.draws == draws], skeleton, notes)
         for draws in (True, False)
     )
     notes.extend(_replacements(stored, drawing, feeding))
-    joined = len(node_of_bus) - len(set(node_of_bus.values()))
+    joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
     if joined:
         notes.append(said("note.joined", joined=joined))
-    nodes = {bus: feeder.nodes[node] for bus, node in node_of_bus.items()}
+    feeder = skeleton.feeder
+    first = {bus: feeder.nodes[nodes[0]] for bus, nodes in skeleton.nodes_of_bus.items()}
     return replace(
         feeder,
         name=name,
-        loads=tuple(item.load(feeder) for item in drawing),
-        pv=tuple(item.pv_system() for item in feeding),
+        loads=tuple(item.load(skeleton) for item in drawing),
+        pv=tuple(item.pv_system(skeleton) for item in feeding),
         taps=tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None),
         taps_from=_taps_from(stored, taps, controlled=bool(controls.taps)),
         coordinates=circuit.coordinates(),
         notes=tuple(notes),
-        origin=PandapowerOrigin(stored, nodes, public, taps_given=taps is not None),
-        operation=_operation(stored, feeder, controls),
+        origin=PandapowerOrigin(stored, first, public, taps_given=taps is not None, by_phase=by_phase),
+        operation=_operation(stored, skeleton, controls),
     )
 
 
-def _operation(net: Any, feeder: Feeder, controls: TapControls) -> Operation | None:
+def _operation(net: Any, skeleton: Skeleton, controls: TapControls) -> Operation | None:
     """The feeder as operated; None where nothing moves and nothing is left out."""
     counts = {words: len(pp.in_service(net, kind)) for kind, words in pp.LEFT_OUT.items()}
     left_out = tuple(f"{count} {words}" for words, count in counts.items() if count)
     if not controls.taps:
-        plain = Operation(feeder.nodes, feeder.y, left_out=left_out, refused=controls.refused)
+        plain = Operation(
+            skeleton.feeder.nodes, skeleton.feeder.y, left_out=left_out, refused=controls.refused
+        )
         return plain if left_out or controls.refused else None
     at_neutral = pp.own_copy(net)
     for control in controls.taps:
         at_neutral.trafo.at[control.changer.index, "tap_pos"] = control.changer.neutral
-    return replace(operation_of(_circuit(at_neutral, controls), feeder, controls), left_out=left_out)
+    return replace(operation_of(_circuit(at_neutral, controls), skeleton, controls), left_out=left_out)
 
 
 def _circuit(net: Any, controls: TapControls) -> Circuit:
@@ -445,8 +468,16 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
         if stated is not None:
             net.load.loc[index, ["p_mw", "q_mvar"]] = [power / KW_PER_MW for power in stated]
             net.load.loc[index, "scaling"] = 1.0
+    for row in pp.in_service(net, "asymmetric_load") if origin.by_phase else ():
+        for name, phase, _ in _by_phase(names.of("asymmetric_load", row.Index), row):
+            parts = "abc" if phase is None else "abc"[phase]
+            kw, kvar = powers.get(name.lower(), (math.nan, math.nan))
+            for part in parts:
+                net.asymmetric_load.at[row.Index, f"p_{part}_mw"] = kw / KW_PER_MW / len(parts)
+                net.asymmetric_load.at[row.Index, f"q_{part}_mvar"] = kvar / KW_PER_MW / len(parts)
+        net.asymmetric_load.at[row.Index, "scaling"] = 1.0
     taps = feeder.taps if origin.taps_given else None
-    base_mva = feeder.base_mva / PHASES
+    base_mva = origin.base_per_phase(feeder)
     made = read_pandapower(net, name=feeder.name, base_mva=base_mva, taps=taps, public=origin.public)
     for load in made.loads:
         stated = powers.get(load.name.lower(), (math.nan, math.nan))
@@ -474,17 +505,19 @@ def _taps_from(net: Any, taps: Sequence[Tap] | None, *, controlled: bool) -> str
 class _Injection:
     """One element that draws or feeds in power, positive in its own direction.
 
-    `label` is the class of a load, the type of a generating unit. What `draws` becomes a load, the rest PV
-    systems.
+    `label` is the class of a load, the type of a generating unit. `phase` is the one that it is connected to,
+    None for all three. What `draws` becomes a load, the rest PV systems.
     """
 
     kind: str
     name: str
-    node: int
+    bus: int
     power: complex
     rated_mva: float
     response: Response
     label: str | None
+    delta: bool = False
+    phase: int | None = None
     draws: bool = False
 
     def as_it_draws(self) -> _Injection:
@@ -496,29 +529,32 @@ class _Injection:
         # Its reactive power may be a solved one, a function of the lines.
         return replace(self, draws=True, power=complex(-self.power.real), label=None)
 
-    def load(self, feeder: Feeder) -> Load:
+    def load(self, skeleton: Skeleton) -> Load:
+        branches = skeleton.branches(self.bus, delta=self.delta, phase=self.phase)
         return Load(
             name=self.name,
-            branches=((self.node, GROUND),),
+            branches=branches,
             kw=self.power.real * KW_PER_MW,
             kvar=self.power.imag * KW_PER_MW,
-            connection="wye",
+            connection="delta" if self.delta else "wye",
             response=self.response,
-            rated_kv=None if self.response.constant_power else float(feeder.base_kv[self.node]),
+            rated_kv=None if self.response.constant_power else skeleton.branch_kv(branches[0]),
             label=self.label,
         )
 
-    def pv_system(self) -> PVSystem:
+    def pv_system(self, skeleton: Skeleton) -> PVSystem:
         # Without a rating it is the peak: a reactive power may be a solved one, a function of the lines.
         rated = self.rated_mva if self.rated_mva > 0.0 else self.power.real
-        kva, peak = rated * KW_PER_MW, self.power.real * KW_PER_MW
-        return PVSystem(self.name, ((self.node, GROUND),), kva=kva, kw_peak=peak)
+        return PVSystem(
+            name=self.name,
+            branches=skeleton.branches(self.bus, delta=self.delta, phase=self.phase),
+            kva=rated * KW_PER_MW,
+            kw_peak=self.power.real * KW_PER_MW,
+        )
 
 
-def _injections(
-    net: Any, kind: str, node_of_bus: Mapping[int, int], problems: Problems
-) -> Iterator[_Injection]:
-    """The elements of a kind that are in service."""
+def _injections(net: Any, kind: str, by_phase: bool, problems: Problems) -> Iterator[_Injection]:
+    """The elements of a kind that are in service; phase by phase where they differ."""
     names = pp.Names(net)
     for row in pp.in_service(net, kind):
         if kind == "gen" and row.slack:
@@ -534,13 +570,20 @@ def _injections(
         element = _Injection(
             kind=kind,
             name=name,
-            node=node_of_bus[int(row.bus)],
+            bus=int(row.bus),
             power=power,
             rated_mva=float(getattr(row, "sn_mva", "nan")),
             response=_response(row) if kind == "load" else CONSTANT_POWER,
             label=label if isinstance(label, str) else None,
+            delta=by_phase and getattr(row, "type", None) == "delta",
         )
-        yield element.as_it_draws()
+        if not (by_phase and kind.startswith("asymmetric")):
+            yield element.as_it_draws()
+            continue
+        for part_name, phase, part in _by_phase(name, row):
+            share = part.real / power.real if power.real else 1.0
+            part_of = replace(element, name=part_name, phase=phase, rated_mva=element.rated_mva * share)
+            yield replace(part_of, power=part * _scaling(kind, row)).as_it_draws()
 
 
 def _response(row: Any) -> Response:
@@ -554,11 +597,22 @@ def _response(row: Any) -> Response:
     return Response(active=shares("p"), reactive=shares("q"))
 
 
+def _by_phase(name: str, row: Any) -> list[tuple[str, int | None, complex]]:
+    """Name, phase and power [MVA] of the parts of an unbalanced element: of each phase that has a power."""
+    parts = [(k, power) for k, power in enumerate(_phase_powers(row)) if power != 0.0]
+    if not parts:
+        return [(name, None, 0j)]
+    return [(name if len(parts) == 1 else f"{name} {'abc'[k]}", k, power) for k, power in parts]
+
+
+def _phase_powers(row: Any) -> list[complex]:
+    return [complex(getattr(row, f"p_{p}_mw"), getattr(row, f"q_{p}_mvar")) for p in "abc"]
+
+
 def _power(kind: str, row: Any) -> complex:
     """Three-phase power of one element [MVA]: of a load its nominal power, of a unit its peak."""
     if kind.startswith("asymmetric"):
-        phases = [complex(getattr(row, f"p_{p}_mw"), getattr(row, f"q_{p}_mvar")) for p in "abc"]
-        return sum(phases, 0j) * _scaling(kind, row)
+        return sum(_phase_powers(row), 0j) * _scaling(kind, row)
     if kind == "motor":
         p_mw = row.pn_mech_mw / row.efficiency_percent * row.loading_percent * row.scaling
         return complex(p_mw, p_mw * np.tan(np.arccos(row.cos_phi)))
@@ -574,13 +628,13 @@ def _scaling(kind: str, row: Any) -> float:
     return 1.0 if kind in pp.FEEDING else float(row.scaling)
 
 
-def _with_effect(items: Sequence[_Injection], feeder: Feeder, notes: list[str]) -> list[_Injection]:
+def _with_effect(items: Sequence[_Injection], skeleton: Skeleton, notes: list[str]) -> list[_Injection]:
     """Those that move a voltage, under names of their own."""
-    idle = [item for item in items if item.node in feeder.slack]
+    idle = [item for item in items if skeleton.is_source(item.bus)]
     if idle:
         kinds = ", ".join(sorted({item.kind for item in idle}))
         notes.append(said("note.on-source", count=len(idle), kinds=kinds))
-    kept = [item for item in items if item.node not in feeder.slack]
+    kept = [item for item in items if not skeleton.is_source(item.bus)]
     count = Counter(item.name for item in kept)
     return [
         item if count[item.name] == 1 else replace(item, name=f"{item.kind} {item.name}") for item in kept
