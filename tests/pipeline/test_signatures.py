@@ -87,7 +87,7 @@ def test_one_person_in_one_role_does_not_count_twice(tmp_path: Path) -> None:
     ("entry", "value"),
     [
         ("role", "data engineer"),
-        ("public_key", digits(STRANGER)),
+        ("public_key", "1" * 64),
         ("manifest_sha256", "0" * 64),
         ("signature", "0" * 128),
         ("format", "another"),
