@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.release import run_release
+from dp_powerflow.privacy import state
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.faults.looking import Snapshot
 from support.faults.shim import FILES, Kind, Victim
@@ -146,11 +148,29 @@ def _feeders(folder: Path) -> None:
     write_feeders(folder, repaired=True)
 
 
+def _prepare_sealed(folder: Path) -> None:
+    raw = small_raw(**TWIN_RELEASE)
+    del raw["release"]["insecure_seed"]
+    write_toml(folder / CONFIG, raw)
+
+
+def _sealed(folder: Path) -> None:
+    """A release with keys in files, whose secrets follow from their names: killed runs have the same bits."""
+    write = state._write_secret
+
+    def named(path: Path, _: bytes, **facts: str) -> None:
+        write(path, hashlib.sha256(path.name.encode()).digest(), **facts)
+
+    state._write_secret = named
+    RELEASE(folder)
+
+
 def releases() -> list[Subject]:
     """Releases of every kind that takes about a second."""
     threads = partial(_on_engine, sections={"release": {"days": 700}}, engine=lambda: Local(2))
     return [
         Subject("release of a twin", RELEASE, PREPARE_TWIN),
+        Subject("sealed release of a twin", _sealed, _prepare_sealed),
         Subject("release of the true network", RELEASE, partial(write_config, sections=TRUE_RELEASE)),
         Subject("release that reuses a model", RELEASE, _before_reuse, ("out", "out2")),
         Subject("release on two threads", in_words(threads)),
