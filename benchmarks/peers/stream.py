@@ -33,7 +33,7 @@ def run(case: str, snapshots: int, variant: str) -> Outcome:
     begin = time.perf_counter()
     failed = 0
     with tempfile.TemporaryFile() as file:
-        for solution in solver.stream(blocks()):
+        for solution in map(solver.solve, blocks()):
             failed += solution.n_failed
             file.write(solution.v.astype(np.complex64).tobytes())
         written = file.tell()

@@ -7,7 +7,9 @@ import datetime as dt
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -126,6 +128,9 @@ def _members(annotation: Any) -> list[type]:
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "dp_powerflow"
+FEEDERS = PACKAGE / "grid" / "data" / "sentences.toml"
+"""Sentences about feeders by code, and by other names that `refusal` does not take."""
+
 
 def errors_page() -> str:
     """Every code with its error classes, and what they are for, or one sentence that has the code."""
@@ -137,7 +142,7 @@ def errors_page() -> str:
         names = sorted({*of_classes, *(name for found, name in sentences if found == code)})
         stated = [text for key, texts in sentences.items() if key[0] == code for text in texts]
         said = [docs[name][1] for name in of_classes] or [
-            min(stated, key=lambda text: (text.count("…"), text))
+            min(stated, key=lambda text: (text == "…", text.count("…"), text))
         ]
         cells = (f"`{code}`", ", ".join(f"`{name}`" for name in names), "<br>".join(said))
         parts.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
@@ -158,25 +163,47 @@ def documented_codes() -> dict[str, tuple[str, str]]:
 
 
 def stated_codes() -> dict[tuple[str, str], list[str]]:
-    """Code and error class of every `SomeError(…, code="…")` → its sentences."""
+    """Code and error class → sentences, of `SomeError(…, code="…")` and of `refusal("code.name")`."""
     found: dict[tuple[str, str], list[str]] = {}
+    feeders = tomllib.loads(FEEDERS.read_text(encoding="utf-8"))
+    owners = {code: name for name, (code, _) in documented_codes().items()}
     for tree in _trees():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                name = ast.unparse(node.func).rpartition(".")[2]
-                for keyword in node.keywords:
-                    if (
-                        keyword.arg == "code"
-                        and name.endswith("Error")
-                        and isinstance(keyword.value, ast.Constant)
-                    ):
-                        found.setdefault((str(keyword.value.value), name), []).append(_sentence(node.args[0]))
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func).rpartition(".")[2]
+            for keyword in node.keywords:
+                if (
+                    keyword.arg == "code"
+                    and name.endswith("Error")
+                    and isinstance(keyword.value, ast.Constant)
+                ):
+                    found.setdefault((str(keyword.value.value), name), []).append(_sentence(node.args[0]))
+            code = _sentence(node.args[0]).partition(".")[0] if name == "refusal" and node.args else None
+            if code in feeders:
+                found[code, owners.get(code, "FeederError")] = [*map(_open, feeders[code].values())]
     return found
 
 
-def _trees() -> Iterator[ast.Module]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield ast.parse(path.read_text(encoding="utf-8"))
+def _open(text: str) -> str:
+    """A sentence with … where words are filled in."""
+    return re.sub(r"\{[^{}]*\}", "…", text)
+
+
+@cache
+def _trees() -> tuple[ast.Module, ...]:
+    return tuple(ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def _constants() -> Mapping[str, str]:
+    """Texts that modules give a name, such as a sentence that is said at several places."""
+    lines = (line for tree in _trees() for line in tree.body if isinstance(line, ast.Assign))
+    return {
+        ast.unparse(line.targets[0]): _open(line.value.value)
+        for line in lines
+        if isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
+    }
 
 
 def _sentence(node: ast.expr) -> str:
@@ -186,5 +213,8 @@ def _sentence(node: ast.expr) -> str:
         return re.sub(r"([*_<\[])", r"\\\1", text)
     if isinstance(node, ast.JoinedStr):
         return "".join(_sentence(part) for part in node.values)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        return _sentence(node.func.value)
+    if isinstance(node, ast.Name | ast.Attribute):
+        return _constants().get(node.id if isinstance(node, ast.Name) else node.attr, "…")
     return "…"
-

@@ -36,7 +36,7 @@ RECORDS = "results/"
 OTHER_PROGRAMS = re.compile(
     r"(?:[A-Z_]+=\S+ )*"
     r"(?:python (?P<script>\S+\.py)(?P<options>( .*)?)|pytest .*|make (?P<target>\S+)|python -m .*"
-    r"|pip .*|dask .*|export .*|gridfm_graphkit .*|gridfm_datakit .*|/usr/bin/time -v dp-powerflow .*)"
+    r"|pip .*|openssl .*|dask .*|export .*|gridfm_(?:graphkit|datakit) .*|/usr/bin/time -v dp-powerflow .*)"
 )
 
 

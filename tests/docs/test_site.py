@@ -194,7 +194,10 @@ def test_the_page_says_what_is_no_protection_and_that_choosing_by_a_look_is_a_le
     """A record of looks that only `plan` kept was empty for an owner who ran `release` first."""
     assert NO_PROTECTION in PAGE
     assert (LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE) == (10.0, 1e-3, 0.01)
-    assert set(Release.model_fields) == {"id", "software", "insecure_seed", "simulated_loads", "warnings"}
+    assert set(Release.model_fields) == {
+        *("id", "software", "insecure_seed", "keys"),
+        *("simulated_loads", "warnings"),
+    }
     assert "Choosing settings by internal pages is a leak that no guarantee covers" in PAGE
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.errors import ConfigError, LoadDataError, MissingExtraError
 from dp_powerflow.fidelity.attacks import attack_membership, attack_planted, design_of
 from dp_powerflow.fidelity.comparison import (
     TrueSide,
@@ -70,9 +70,7 @@ def fidelity_of_release(
     DpPowerflowError : there is no such release, another config made it, or its meters are too few.
     """
     if find_spec("sklearn") is None:
-        raise ConfigError(
-            "the classifier of a fidelity report is scikit-learn's; install it: pip install scikit-learn"
-        )
+        raise MissingExtraError("scikit-learn", "fidelity")  # the classifier of the report
     corpus = open_corpus(release)
     state = PrivateState.open(config.release.state, create=False, insecure_seed=config.release.insecure_seed)
     model = _model_of(release, corpus, config, state)
