@@ -248,8 +248,7 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry]) -> Page:
         Section("feeders", "Feeders", (), (table,)),
         Section("privacy", "What is protected", (), _promises(entries)),
     )
-    summary = {"fleet": fleet_id, "feeders": len(entries), "feeder_days": days}
-    return Page(f"Fleet {fleet_id}", None, lead, sections, summary=summary)
+    return Page(f"Fleet {fleet_id}", None, lead, sections)
 
 
 def _how_many(count: int) -> str:

@@ -416,7 +416,6 @@ class Page:
     lead : paragraphs below the title.
     sections : what it shows.
     footer : the last words.
-    summary : key figures for programs, embedded as JSON.
     """
 
     title: str
@@ -424,7 +423,6 @@ class Page:
     lead: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: tuple[str, ...] = ()
-    summary: Mapping[str, Any] | None = None
 
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
@@ -432,16 +430,11 @@ class Page:
         charts = {item.id: item.chart for item in items if isinstance(item, Figure)}
         sorts = any(isinstance(item, Table) and item.sortable for item in items)
         facts = {"page": self, "title": self.title, "marking": self.marking}
-        return page_from(("dp_powerflow.page", "page.html"), charts, facts, self.summary, sorts=sorts)
+        return page_from(("dp_powerflow.page", "page.html"), charts, facts, sorts=sorts)
 
 
 def page_from(
-    template: tuple[str, str],
-    charts: Mapping[str, Chart],
-    facts: Mapping[str, Any],
-    summary: Mapping[str, Any] | None = None,
-    *,
-    sorts: bool = False,
+    template: tuple[str, str], charts: Mapping[str, Chart], facts: Mapping[str, Any], *, sorts: bool = False
 ) -> bytes:
     """A page as a file; equal arguments give equal bytes.
 
@@ -450,7 +443,6 @@ def page_from(
     template : package and name of a template that is `page.html` or extends it.
     charts : id of a figure → what it shows.
     facts : what the template fills in.
-    summary : as of a `Page`.
     sorts : whether a reader sorts a table of it.
     """
     package, name = template
@@ -464,7 +456,6 @@ def page_from(
         "scripts": [_as_is(text) for text in scripts],
         "policy": _policy([_asset("theme.js"), *scripts]),
         "data": _as_is(_embedded(charts)),
-        "summary": None if summary is None else _as_is(_embedded(summary)),
         "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
     }
     return _environment(package).get_template(name).render(shown | dict(facts)).encode()

@@ -493,10 +493,8 @@ def stage_of(inputs: assembly.ReleaseInputs, scene: base.Scene, writer: CorpusWr
 
     Key and network are in the key of the draws, version and files in the request.
     """
-    request, shape = (
-        planning.request_of(inputs.config, inputs.identity),
-        canonical_bytes((writer.layout, writer.extras)),
-    )
+    request = planning.request_of(inputs.config, inputs.identity)
+    shape = canonical_bytes((writer.layout, writer.extras))
     bound = key.bind("purpose", "stage")
     return bound.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:32]
 

@@ -63,7 +63,7 @@ def page_of(found: Quality) -> bytes:
         "range_a": RANGE_A,
         "range_b": RANGE_B,
     }
-    return page.page_from(("dp_powerflow.quality", "quality.html"), charts, facts, found.summary)
+    return page.page_from(("dp_powerflow.quality", "quality.html"), charts, facts)
 
 
 def charts_of(found: Quality) -> dict[str, Chart]:

@@ -295,25 +295,6 @@ class Quality:
     scaled_down: ScaledDown | None
     network: Network | None
 
-    @property
-    def summary(self) -> dict[str, int | float | str | None]:
-        """Key figures; the page holds them for programs."""
-        power = self.powers[0] if self.powers else None
-        return {
-            "release_id": self.release_id,
-            "days": self.days,
-            "steps": self.steps,
-            "nodes": self.nodes,
-            "phasors": self.voltages.count,
-            "inside_a": self.voltages.inside_a,
-            "inside_b": self.voltages.inside_b,
-            "lowest_pu": self.voltages.lowest.value_pu,
-            "highest_pu": self.voltages.highest.value_pu,
-            "peak_kw": None if power is None else power.largest_kw,
-            "mean_kw": None if power is None else power.mean_kw,
-            "scaled_down": None if self.scaled_down is None else self.scaled_down.snapshots,
-        }
-
     def to_json(self) -> str:
         """All figures as JSON; equal corpora give equal text."""
         text = json.dumps(asdict(self), default=lambda array: array.tolist())

@@ -261,7 +261,6 @@ def derived_html(
             page.Section("settings", "Settings", (words.text("about"),), shown),
         ),
         footer=(words.text("follows"),),
-        summary={"kind": manifest.study.name, "release": source.release.id, "figures": manifest.figures},
     ).to_html()
 
 

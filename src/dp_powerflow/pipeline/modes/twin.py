@@ -331,9 +331,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
         for directory, names in state.internal_files():
             twin = directory.removeprefix(_PREFIX)
-            requests = {
-                s.request_sha256 for s in account.spends if version_of(s.release_id, twin) is not None
-            }
+            spends = (spend for spend in account.spends if version_of(spend.release_id, twin) is not None)
+            requests = {spend.request_sha256 for spend in spends}
             if twin == directory or _figures_file(account.name) not in names:
                 continue
             drawn = self._drawn(state, account.name, twin) or {}
@@ -378,11 +377,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
 
     def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
-        if paid is not None and (paid.kind, paid.dataset, paid.request_sha256) == (
-            KIND,
-            dataset,
-            self._request,
-        ):
+        own = KIND, dataset, self._request
+        if paid is not None and (paid.kind, paid.dataset, paid.request_sha256) == own:
             return paid.account
         account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
         if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
@@ -412,10 +408,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         return found
 
     def _remember(self, inputs: NetworkInputs, account: str, twin: draw.Twin) -> None:
-        drawn, figures = (
-            self._drawn(inputs.state, account) or {},
-            self._figures(inputs, self._key(inputs.state, account)),
-        )
+        drawn = self._drawn(inputs.state, account) or {}
+        figures = self._figures(inputs, self._key(inputs.state, account))
         for element in draw.elements_of(self._parameters(inputs), self.section.design):
             drawn.setdefault(element.name, {})[figures[element.name]] = twin.record_of(element)
         content = json.dumps(drawn, sort_keys=True).encode()
@@ -510,12 +504,8 @@ def released_connections(
     order = _order(graph, released, key)
     row = np.empty(len(order), dtype=np.int64)
     row[order] = np.arange(len(order))
-    pairs = sorted(
-        (
-            (*sorted((int(row[first]), int(row[second]))), kind)
-            for (first, second), kind in graph.kind_of.items()
-        )
-    )
+    pairs = sorted((*sorted(row[[*ends]].tolist()), kind) for ends, kind in graph.kind_of.items())
+    at = None if places is None else np.array([places[graph.names[bus]] for bus in order], dtype=np.float64)
     return Connections(
         bus_ids=opaque_buses(len(order)),
         bus_of=row[graph.bus_of[released]],
@@ -523,9 +513,7 @@ def released_connections(
         pairs=np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2),
         kinds=tuple(str(pair[2]) for pair in pairs),
         source=graph.source[order],
-        coordinates=None
-        if places is None
-        else np.array([places[graph.names[bus]] for bus in order], dtype=np.float64),
+        coordinates=at,
     )
 
 
