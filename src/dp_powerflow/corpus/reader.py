@@ -330,10 +330,7 @@ class Corpus:
         # Voltages are read whatever lies beside them.
         extras = schema.NOTHING if folder == schema.DATA else self.extras
         expected = schema.part_schema(folder, layout, extras, self.release_id, part)
-        with (
-            storage.loading(self.path / folder / schema.part_name(part)),
-            storage.open_parquet(content) as file,
-        ):
+        with storage.loading(place), storage.open_parquet(content) as file:
             if not file.schema_arrow.equals(expected, check_metadata=True):
                 raise ValueError("not a part of this corpus")
             for number in range(len(held)) if chosen is None else chosen:
@@ -500,10 +497,8 @@ def refuse_unfinished(place: RemotePath) -> None:
 def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, extras: ExtrasLayout) -> Any:
     """`xarray.Dataset` of voltages, and of what is beside them in these extras, over (day, step, node)."""
     along = "day", "step", "node"
-    columns = {
-        column.name: column
-        for column in (*schema.voltage_columns(1), *extras.columns(1, folder=schema.LOADS))
-    }
+    known = (*schema.voltage_columns(1), *extras.columns(1, folder=schema.LOADS))
+    columns = {column.name: column for column in known}
     arrays: dict[str, Any] = {}
     for name, values in corpus.node_series(days, nodes, with_loads=extras.loads).items():
         own = columns[name]

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -105,10 +105,6 @@ class RemotePath:
         """Remove the object; none is no error."""
         with self._asked() as (store, key), suppress(FileNotFoundError):
             store.rm_file(key)
-
-    def rename(self, target: object) -> NoReturn:
-        """A store has no renaming."""
-        raise CorpusError(f"{self} cannot be renamed to {target}: a store has no renaming; use local paths")
 
     def exists(self) -> bool:
         """Whether there is an object of this name."""

@@ -437,10 +437,8 @@ def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
     day, expected = numbers(table.column("day")), np.arange(days.start, days.stop)
     if "node" not in table.column_names:
         return np.array_equal(day, expected)
-    node = numbers(table.column("node"))
-    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
-        node, np.tile(np.arange(nodes), len(days))
-    )
+    node, every = numbers(table.column("node")), np.tile(np.arange(nodes), len(days))
+    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(node, every)
 
 
 def find_extras(
@@ -471,8 +469,7 @@ def find_extras(
     extras = schema.extras_in({folder: fields.names for folder, fields in schemas.items()})
     for folder, fields in schemas.items():
         with loading(root / folder / schema.part_name(0)):
-            if not fields.equals(
-                schema.part_schema(folder, layout, extras, release_id, 0), check_metadata=True
-            ):
+            expected = schema.part_schema(folder, layout, extras, release_id, 0)
+            if not fields.equals(expected, check_metadata=True):
                 raise ValueError("not a part of this corpus")
     return extras

@@ -125,20 +125,9 @@ def validate_corpus(
         connections = stored.read_connections(directory, layout, release_id, buses, pairs, nodes)
     except (OSError, CorpusError):
         problems.append(_NOT_CONNECTED)
-    return CorpusReport(
-        tuple(problems),
-        layout,
-        release_id,
-        seen.n,
-        (seen.low, seen.high) if seen.low <= seen.high else None,
-        nodes,
-        seen.hashes,
-        extras,
-        seen.powers // 2,
-        seen.scaled_down,
-        days,
-        connections,
-    )
+    between = (seen.low, seen.high) if seen.low <= seen.high else None
+    others = extras, seen.powers // 2, seen.scaled_down, days, connections
+    return CorpusReport(tuple(problems), layout, release_id, seen.n, between, nodes, seen.hashes, *others)
 
 
 @dataclass
@@ -192,10 +181,8 @@ def _names_below(directory: Location, other_files: frozenset[str]) -> tuple[list
             return list(directory.below()), []
     names, problems = [], []
     folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
-    folders |= {
-        schema.DATA,
-        *(folder for folder in schema.BESIDE if any((directory / folder).glob("part-*"))),
-    }
+    beside = (folder for folder in schema.BESIDE if any((directory / folder).glob("part-*")))
+    folders |= {schema.DATA, *beside}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):

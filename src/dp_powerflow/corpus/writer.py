@@ -371,19 +371,15 @@ class CorpusWriter:
 
         The node table has their columns too (`Connections.of_nodes`).
         """
-        made = (
-            {}
-            if connections is None
-            else tables.encode_connections(self.layout, self.release_id, connections)
-        )
-        return self.write_files(made)
+        if connections is None:
+            return {}
+        return self.write_files(tables.encode_connections(self.layout, self.release_id, connections))
 
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
-        made = (
-            {} if days is None else {schema.DAYS_FILE: tables.encode_days(self.layout, self.release_id, days)}
-        )
-        return self.write_files(made)
+        if days is None:
+            return {}
+        return self.write_files({schema.DAYS_FILE: tables.encode_days(self.layout, self.release_id, days)})
 
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
@@ -393,14 +389,8 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        taken = {
-            "..",
-            schema.NODES_FILE,
-            schema.BUSES_FILE,
-            schema.CONNECTIONS_FILE,
-            schema.DAYS_FILE,
-            *schema.FOLDERS,
-        }
+        tables = schema.NODES_FILE, schema.DAYS_FILE, *schema.CONNECTION_FILES
+        taken = {"..", *tables, *schema.FOLDERS}
         if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
             raise CorpusError(
                 f"a file added to a release has a relative path outside {schema.DATA}/, not {name!r}"

@@ -143,14 +143,18 @@ def registry_bytes(statement: form.Statement[Any]) -> bytes:
 
 def card_bytes(statement: form.Statement[Any]) -> bytes:
     """The card of a release; hashes do not enter."""
-    figures = {
-        **figures_of(statement),
-        "title": TITLE,
+    figures = _figures_for_hubs(statement) | {"title": TITLE}
+    return card(_front_matter(statement), rendered("card.md", Words.of(statement), figures))
+
+
+def _figures_for_hubs(statement: form.Statement[Any]) -> dict[str, Any]:
+    """What templates of card and metadata call the entries of a manifest."""
+    publication = statement.publication
+    return figures_of(statement) | {
         "tables": list(published_tables(statement)),
         "not_stated": NOT_STATED,
-        "citation": cited_as(statement.publication, statement.release.id).splitlines(),
+        "citation": cited_as(publication, statement.release.id),
     }
-    return card(_front_matter(statement), rendered("card.md", Words.of(statement), figures))
 
 
 def card(front_matter: Mapping[str, Any], text: bytes) -> bytes:
@@ -167,14 +171,7 @@ def croissant_bytes(statement: form.Statement[Any], hashes: Mapping[str, str]) -
     hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
         any, of buses, connections and days are needed; of the parts the manifest tells.
     """
-    figures = {
-        **figures_of(statement),
-        "tables": list(published_tables(statement)),
-        "hubs": _hubs(),
-        "hashes": hashes,
-        "not_stated": NOT_STATED,
-        "citation": cited_as(statement.publication, statement.release.id),
-    }
+    figures = _figures_for_hubs(statement) | {"hubs": _hubs(), "hashes": hashes}
     dataset = json.loads(rendered("croissant.json", Words.of(statement), figures))
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -404,23 +401,13 @@ def promise_of(statement: form.Statement[Any]) -> Promise:
     """Both guarantees in words."""
     words, network = Words.of(statement), statement.guarantee.network
     secret, loads = not statement.release.insecure_seed, statement.guarantee.loads
-    return Promise(
-        loads=Guarantee(
-            "The customers",
-            f"ε ≤ {form.at_most(loads.epsilon)}",
-            words.text("customers_means"),
-            tuple(words["customers"]),
-            secret,
-        ),
-        network=Guarantee(
-            "The network",
-            network.figure,
-            words.text("network_means"),
-            tuple(words["network"]),
-            network.holds and secret,
-        ),
-        warnings=tuple(words["warnings"]),
-    )
+
+    def promised(whom: str, figure: str, holds: bool) -> Guarantee:
+        means, sentences = words.text(f"{whom}_means"), tuple(words[whom])
+        return Guarantee(f"The {whom}", figure, means, sentences, holds and secret)
+
+    customers = promised("customers", f"ε ≤ {form.at_most(loads.epsilon)}", True)
+    return Promise(customers, promised("network", network.figure, network.holds), tuple(words["warnings"]))
 
 
 def quality_page(

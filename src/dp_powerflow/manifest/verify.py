@@ -229,14 +229,9 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
     """
     listed = form.json_object(content).get("files")
     model = begin(directory)
-    corpus = validate_corpus(
-        directory,
-        other_files={
-            name
-            for name in (*(listed if isinstance(listed, dict) else ()), form.MANIFEST_FILE)
-            if name.split("/")[0] not in (DATA, *BESIDE)
-        }.union(signature_files(directory)),
-    )
+    stated = (*(listed if isinstance(listed, dict) else ()), form.MANIFEST_FILE)
+    others = {name for name in stated if name.split("/")[0] not in (DATA, *BESIDE)}
+    corpus = validate_corpus(directory, other_files=others | signature_files(directory))
     known = dict(corpus.hashes) | {form.MANIFEST_FILE: form.sha256_of(content)}
     hashes, small = _read_files(directory, known, {} if model is None else {form.MODEL_FILE: model})
     if meanwhile is not None:
@@ -491,11 +486,8 @@ def _check_corpus(opened: Opened) -> form.Check:
 
     def problems() -> Iterator[str]:
         yield from report.problems
-        if (
-            report.release_id is not None
-            and manifest is not None
-            and report.release_id != manifest.release.id
-        ):
+        stated = None if manifest is None else manifest.release.id
+        if None not in (report.release_id, stated) and report.release_id != stated:
             yield "The voltages belong to another release than the manifest."
         declared = manifest is not None and manifest.data.connections is not None
         if report.nodes is not None and report.nodes.connected and not declared:
@@ -548,13 +540,9 @@ def check_queries(opened: Opened) -> Iterator[form.Check]:
         elif opened.model.origin is None:
             yield f"{form.MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
 
-    figures = {
-        "count": len(costs),
-        "rho": rho,
-        "epsilon": rho_to_epsilon(rho, loads.delta),
-        "delta": loads.delta,
-    }
-    yield check("load privacy", problems(), found_good("load_privacy", **figures))
+    epsilon = rho_to_epsilon(rho, loads.delta)
+    good = found_good("load_privacy", count=len(costs), rho=rho, epsilon=epsilon, delta=loads.delta)
+    yield check("load privacy", problems(), good)
 
 
 def _check_network(opened: Opened) -> Iterator[form.Check]:
@@ -614,11 +602,8 @@ def check_pages(opened: Opened) -> Iterator[form.Check]:
     problems = [f"{name} does not say what the manifest says." for name in wrong]
     shown = opened.small.get(form.QUALITY_FILE)
     # What is wrong with the voltages is found by another check; then they are not measured again.
-    sound = opened.corpus.ok
-    if sound and (
-        shown is None
-        or shown != render.quality_page(opened.directory, opened.corpus, opened.hashes, manifest)
-    ):
+    page = opened.directory, opened.corpus, opened.hashes, manifest
+    if opened.corpus.ok and (shown is None or shown != render.quality_page(*page)):
         problems.append(f"{form.QUALITY_FILE} does not show what is in the files of the release.")
     good = f"{', '.join(PAGES)} say what the manifest says, {form.QUALITY_FILE} shows what is in the files."
     yield check("pages", problems, good)

@@ -519,15 +519,12 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
     names, nodes = counted.three_phase_buses(of.corpus)
     if not names:
         return None
-    chosen, shown = (
-        counted.spread(of.corpus.layout.days, MOST_DAYS),
-        counted.spread(len(names), MOST_UNBALANCED),
-    )
+    chosen = counted.spread(of.corpus.layout.days, MOST_DAYS)
+    shown = counted.spread(len(names), MOST_UNBALANCED)
     # Days of one row group together: it is read as a whole.
     days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
-    counts = np.concatenate(
-        list(in_order(partial(_unbalanced, of.corpus, nodes=nodes[shown]), days, workers))
-    )
+    measured = in_order(partial(_unbalanced, of.corpus, nodes=nodes[shown]), days, workers)
+    counts = np.concatenate(list(measured))
     by_slot = [counts[:, of.slot == slot].ravel() for slot in range(of.slots)]
     band = np.stack([counted.order_statistics(values, counted.LEVELS) for values in by_slot], axis=1)
     return Unbalance(
@@ -572,10 +569,8 @@ _DECIMALS = 3
 def _power(of: Pass, name: str, counts: IntArray) -> Power:
     """From grid counts (day, step)."""
     days, steps = counts.shape
-    by_slot = [
-        counted.order_statistics(counts[:, of.slot == slot].ravel(), counted.LEVELS)
-        for slot in range(of.slots)
-    ]
+    each = (counts[:, of.slot == slot].ravel() for slot in range(of.slots))
+    by_slot = [counted.order_statistics(values, counted.LEVELS) for values in each]
     falling = np.sort(counts.ravel())[::-1]
     points = np.arange(DURATION_POINTS) * (falling.size - 1) // (DURATION_POINTS - 1)
     width = -(-days // MOST_PERIODS)

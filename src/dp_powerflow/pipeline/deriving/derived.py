@@ -228,7 +228,7 @@ def card_bytes(manifest: DerivedManifest[Any], source: form.Manifest[Any]) -> by
         "tables": list(tables.values()),
         "publication": source.publication,
         "not_stated": render.NOT_STATED,
-        "citation": render.cited_as(source.publication, source.release.id).splitlines(),
+        "citation": render.cited_as(source.publication, source.release.id),
     }
     return render.card(head, render.rendered("study.md", words_of(manifest), shown))
 
