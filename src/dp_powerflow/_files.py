@@ -281,7 +281,8 @@ def create_once(path: Path, content: bytes) -> None:
                 continue  # the process that had the lock has published or removed this one
             if not os.path.lexists(path):  # and nobody makes it now: that takes the lock
                 os.ftruncate(handle, 0)
-                _write_all(handle, content)
+                with os.fdopen(os.dup(handle), "wb") as file:
+                    file.write(content)
                 os.fsync(handle)
                 os.link(new, path)
             new.unlink(missing_ok=True)
@@ -314,11 +315,6 @@ def destroy(path: Path) -> None:
 
 def _new_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
-
-
-def _write_all(handle: int, content: bytes) -> None:
-    with os.fdopen(os.dup(handle), "wb") as file:
-        file.write(content)
 
 
 @contextlib.contextmanager

@@ -290,8 +290,6 @@ def quality(
         return
     with progress("measuring the corpus") as (advance, _):
         if of_fleet:
-            from dp_powerflow.fleet.manifest import fleet_page, read_entries
-
             fleet = dpf.open_fleet(release)
             content = fleet_page(str(fleet.manifest["fleet"]["id"]), read_entries(fleet.path)).to_html()
             figures = json.dumps(fleet.manifest["feeders"], indent=1) + "\n"

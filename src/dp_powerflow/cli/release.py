@@ -145,9 +145,7 @@ def render_plan(found: PlannedRelease) -> terminal.Rendered:
         if not preview.affordable and not preview.already_charged
     }
     content = {
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "rho": plan.rho,
+        **{name: getattr(plan, name) for name in ("epsilon", "delta", "rho", "request_sha256")},
         "unit": str(plan.loads_cap.unit),
         "queries": [query.to_dict() for query in plan.queries],
         "loads": {"affordable": loads.affordable, "left": loads.after.left},
@@ -158,7 +156,6 @@ def render_plan(found: PlannedRelease) -> terminal.Rendered:
         "suggested_kw_per_customer": found.feasibility.kw_per_customer,
         "corpus_bytes": found.corpus_bytes,
         "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
-        "request_sha256": plan.request_sha256,
         "estimator": None if plan.estimator is None else asdict(plan.estimator),
         "predicted_errors": [asdict(error) | {"too_large": error.too_large} for error in plan.predicted],
         "warnings": list(warnings),

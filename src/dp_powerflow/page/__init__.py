@@ -18,10 +18,11 @@ from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from dp_powerflow import _texts
 from dp_powerflow.units import IntArray
 
 # --- charts -----------------------------------------------------------------------------------------------
@@ -297,16 +298,8 @@ def environment(
     html : whether what is filled in is escaped.
     filters : what templates may call, by name.
     """
-    found = Environment(
-        loader=ChoiceLoader([PackageLoader(package, folder), PackageLoader("dp_powerflow.page", "assets")]),
-        autoescape=html,  # off for Markdown and JSON only # nosec B701
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    found.filters |= filters
-    return found
+    loaders = [PackageLoader(package, folder), PackageLoader("dp_powerflow.page", "assets")]
+    return _texts.environment(ChoiceLoader(loaders), html=html, filters=filters)
 
 
 _ASSETS = "assets"

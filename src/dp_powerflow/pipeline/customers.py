@@ -24,6 +24,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError, ServiceMapError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
+from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.history import SATURDAY, LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_load_classes
 from dp_powerflow.model.fit import ONE_CLASS
@@ -184,6 +185,13 @@ class Services:
     def of(cls, config: Config, history: LoadHistory | MeterFacts) -> Services:
         """The public part of a history, no reading, and of the load table."""
         return cls(history.node_of, history.class_label, history.scale_kw, customers_of_loads(config))
+
+    @classmethod
+    def listed(cls, found: ServiceMap, customers_of_load: Mapping[str, int] | None = None) -> Services:
+        """What a service map says, in the order of its load points."""
+        points = found.load_points
+        nodes, classes = (tuple(map(of.get, points)) for of in (found.node_of, found.class_of))
+        return cls(nodes, classes, found.scale_kw(points), customers_of_load or {})
 
 
 def customers_of_loads(config: Config) -> Mapping[str, int]:

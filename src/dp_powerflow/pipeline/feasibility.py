@@ -37,6 +37,7 @@ from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.quality.tally import RANGE_A
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -373,8 +374,6 @@ def _tangents(config: Config, feeder: Feeder, labels: Sequence[str]) -> FloatArr
     return np.where(np.isfinite(own), own, of_class)
 
 
-RANGE_A = (0.95, 1.05)
-"""Service voltages of ANSI C84.1, range A [p.u.]."""
 USUAL, ENDURED = (0.9, 1.1), (0.8, 1.2)
 """Voltages that a corpus is expected to have, and outside which no feeder is operated [p.u.]."""
 

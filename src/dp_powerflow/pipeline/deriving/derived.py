@@ -142,14 +142,11 @@ def determined(
     ----------
     source, content : manifest of the release, and its file.
     """
+    of_release = {"id": source.release.id, "manifest_sha256": form.sha256_of(content)}
     return {
         "format": form.FORMAT,
         "kind": verify.STUDY,
-        "source": {
-            "id": source.release.id,
-            "manifest_sha256": form.sha256_of(content),
-            "derived_from": derived_from,
-        },
+        "source": {**of_release, "derived_from": derived_from},
         "guarantee": source.guarantee.model_dump(),
         "settings": kind.model_dump(mode="json"),
         "tables": [table.model_dump() for table in tables],
@@ -364,9 +361,8 @@ def files_of(
         "files": {},
         form.DIGEST: "0" * 64,
     }
-    manifest = parse(
-        form.json_object(form.canonical_json(content))
-    )  # in the order of the file, as pages have it
+    # In the order of the file, as pages have it.
+    manifest = parse(form.json_object(form.canonical_json(content)))
     files |= {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(manifest, source, found.items),
@@ -734,13 +730,8 @@ def check_derived(opened: OpenedDerived) -> verify.VerifyReport:
         warnings = () if source is None else tuple(render.Words.of(source)["warnings"])
     except form.MALFORMED:
         warnings = ()  # and the pages cannot be made again
-    return verify.VerifyReport(
-        None if manifest is None else f"{manifest.source.id}: {manifest.study.name}",
-        form.sha256_of(opened.content),
-        tuple(checks),
-        (),
-        warnings,
-    )
+    name = None if manifest is None else f"{manifest.source.id}: {manifest.study.name}"
+    return verify.VerifyReport(name, form.sha256_of(opened.content), tuple(checks), (), warnings)
 
 
 def _check_source(opened: OpenedDerived) -> Iterator[form.Check]:

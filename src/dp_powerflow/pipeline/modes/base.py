@@ -367,6 +367,5 @@ def left_afterwards(preview: Preview, what: str = "This release") -> str:
         return f"{what} was charged already; using it again costs nothing more."
     left = preview.after.available
     if not preview.affordable:
-        have = preview.before.available
-        return f"**Not affordable**: ε = {have.epsilon:.4g} is left."
+        return f"**Not affordable**: ε = {preview.before.available.epsilon:.4g} is left."
     return f"Left afterwards: ε = {left.epsilon:.4g} at δ = {left.delta:.3g}."

@@ -142,10 +142,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         refuse_endless(self.config, structure, inputs.services)
         source, design = self._source(inputs), self.section.design
         twins = stand_in_twins(source, source.parameters(), design, self.section.controls)
-        trial = Trial(
-            inputs, self.solver, lambda config: summed_customers(config, structure, inputs.services)
-        )
-        return on_twins(trial, twins, structure)
+        drawn = partial(summed_customers, feeder=structure, services=inputs.services)
+        return on_twins(Trial(inputs, self.solver, drawn), twins, structure)
 
     def identity(self, inputs: NetworkInputs) -> str:
         """Of the network and the parameters that twins are drawn from, whatever the design."""
