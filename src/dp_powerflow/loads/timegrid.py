@@ -403,6 +403,7 @@ class ReadingGrid:
         first = means[:, doubled]
         either = np.where(np.isnan(first), second, first)
         means[:, doubled] = np.where(both, (first + second) / 2, either)
-        *values, outside, off_grid, skipped = self._tally.tolist()  # accepted, without a value, infinite
-        tally = ReadingCounts(*values, duplicated, outside, off_grid, skipped, int(both.sum()))
+        accepted, no_value, not_finite, outside, off_grid, skipped = self._tally.tolist()
+        read, clock = (accepted, no_value, not_finite, duplicated), (skipped, int(both.sum()))
+        tally = ReadingCounts(*read, outside, off_grid, *clock)
         return means.reshape(len(means), len(self.grid.days), -1), tally
