@@ -785,7 +785,7 @@ def open_feeder(
         ``"ieee13"``, ``"ieee123"``, an OpenDSS file (.dss), a pandapower net (.json) or ``"simbench:CODE"``.
     taps : sequence of Tap, optional
         Regulator taps, or a table of them as a tap file holds it. By default they are solved once at nominal
-        load. Controls that act (`solve`) start from taps of their own.
+        load. Controls that act (`solve`) start from their own taps.
     base_mva : float
         Power base per phase [MVA].
     drop_islanded : bool
@@ -826,7 +826,7 @@ def inspect(feeder: Feeder) -> Inspection:
     Inspection
         Counts, nominal load [kW, kvar], voltage range [p.u.], conditioning; what of the file is modelled,
         left out or refused; and the largest measured difference of voltages [p.u.] from OpenDSS, or
-        pandapower, with the file as it is: of the feeder as operated, and of its frozen frame.
+        pandapower, with the unchanged file: of the feeder as operated, and of its frozen frame.
 
     Raises
     ------
@@ -1023,7 +1023,7 @@ def sample(
         Of a model of histories: date of the first day, which says what days are weekends; by default the
         first of January 2023.
     weather : Weather, optional
-        Of a model of histories that was fitted with weather: that of the days drawn, such as
+        Of a model of histories that was fitted with weather: the weather of the days drawn, such as
         ``corpus.weather``.
 
     Returns

@@ -52,10 +52,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """No other thread has a descriptor of a file that may become the ledger, but for those of SQLite.
+    """No other thread has a descriptor of a file that may become the ledger, except SQLite.
 
-    Who makes such a file, or looks at one that was left behind, holds this until the descriptor is closed;
-    who goes to the ledger looks under it whether there is one.
+    A thread that makes such a file, or opens one that was left behind, holds this until it closes the
+    descriptor; a thread that goes to the ledger checks under it whether there is one.
     """
     with _descriptors:
         yield

@@ -118,7 +118,7 @@ def review(
 
 
 def render_verification(report: VerifyReport) -> Rendered:
-    """Every check of a release; of a fleet those of the whole, and its feeders together.
+    """Every check of a release; of a fleet the checks of the whole, and its feeders together.
 
     Feeders that are as they should be are counted; of the others, the first have a line each.
     """

@@ -1,7 +1,7 @@
 """Tables of a TOML file: keys that are known, rules between keys, and every mistake at once.
 
-A reader who corrects one mistake only to be shown the next gives up. So all that is wrong with a file is
-said together: misspelt keys are read under their right names, and a rule between keys is asked wherever the
+A reader who corrects one mistake only to be shown the next gives up. So all mistakes of a file are said
+together: misspelt keys are read under their right names, and a rule between keys is asked wherever the
 keys that it reads are usable, whatever is wrong with the others.
 """
 
@@ -256,7 +256,7 @@ def _chosen(sections: list[type[BaseModel]], value: Any) -> type[BaseModel] | No
 def _place(
     location: tuple[int | str, ...], model: type[BaseModel]
 ) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, str]]:
-    """The key that an error is about, part by part, the keys of its section, and those of other modes."""
+    """The key that an error is about, part by part, the keys of its section, and the keys of other modes."""
     path: list[str] = []
     sections: list[type[BaseModel]] = [model]
     known: list[str] = []

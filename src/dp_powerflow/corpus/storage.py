@@ -1,7 +1,7 @@
 """Where a corpus is: a local path, or a URL of an object store through fsspec (extra `storage`).
 
-A store has neither folders nor renaming, but an object is there whole or not at all. Who may read it is the
-store's business, and so are credentials: they come from the environment, never from a URL or a config.
+A store has neither folders nor renaming, but an object is there whole or not at all. The store
+decides who may read it. Credentials come from the environment, never from a URL or a config.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CLIENT_ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""What the clients of the stores raise beside OSError; looked up only where such a client is loaded."""
+"""What the clients of the stores raise besides OSError; looked up only where such a client is loaded."""
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"})
 
 

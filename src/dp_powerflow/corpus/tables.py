@@ -31,7 +31,7 @@ from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 MOST_PLACE = 1e12
-"""Largest size of a coordinate, in any unit: what is beyond is none, and could not be drawn."""
+"""Largest size of a coordinate, in any unit: beyond it nothing is a coordinate, or could be drawn."""
 
 Source: TypeAlias = Location | pa.BufferReader
 """A place, or the bytes of a file that were read already."""
@@ -448,7 +448,7 @@ def find_extras(
     folders: Iterable[str] = schema.BESIDE,
     files: Listed | None = None,
 ) -> ExtrasLayout:
-    """What a corpus holds beside its voltages, from its first part.
+    """What a corpus holds besides its voltages, from its first part.
 
     Parameters
     ----------

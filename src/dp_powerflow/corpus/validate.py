@@ -29,7 +29,7 @@ RELEASE_FILES = frozenset(
         *("registry.yaml", "README.md"),
     }
 )
-"""What a release may hold beside `data/` and the tables below."""
+"""What a release may hold besides `data/` and the tables below."""
 _TABLES = frozenset({schema.NODES_FILE, schema.DAYS_FILE, *schema.CONNECTION_FILES})
 _NOT_CONNECTED = (
     f"{' and '.join(schema.CONNECTION_FILES)} are not both there and whole, or contradict each other or the "
@@ -50,7 +50,7 @@ class CorpusReport:
     vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
     nodes : the node table, None if that cannot be read.
     hashes : SHA-256 of the files that were read, by relative path.
-    extras : what there is beside the voltages.
+    extras : what there is besides the voltages.
     n_powers : pairs of active and reactive power that were read and checked.
     n_scaled_down : snapshots whose powers were scaled down until there was a solution.
     days : dates and weather of the days, None if there are none or they cannot be read.
@@ -82,7 +82,7 @@ def validate_corpus(
 
     Parameters
     ----------
-    other_files : relative paths that may be there beside the corpus, for instance those a manifest lists;
+    other_files : relative paths that may be there besides the corpus, for instance those a manifest lists;
         whether they are there is not checked.
     """
     directory, seen = location(path), _Seen()

@@ -170,7 +170,7 @@ class CorpusWriter:
     target : the directory to be made, or the URL; must not exist.
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
-    extras : what is written beside the voltages; by default nothing.
+    extras : what is written besides the voltages; by default nothing.
     stage : hexadecimal digest of everything that decides the bytes; a stage of any other is never continued.
     sound : files that this process has written or checked, by name and version.
     """
@@ -313,7 +313,7 @@ class CorpusWriter:
         ----------
         part : which part; it holds the days `layout.days_of(part)`.
         voltages : complex array (day, step, node) [p.u.], or where a solver left it.
-        extras : what goes beside them: exactly what `CorpusWriter.extras` says.
+        extras : what goes besides them: exactly what `CorpusWriter.extras` says.
 
         Returns
         -------
@@ -334,7 +334,7 @@ class CorpusWriter:
         layout, days, arrays = self.layout, self.layout.days_of(part), extras or {}
         if arrays.keys() != set(self.extras.holds):
             wanted, got = (", ".join(names) or "nothing" for names in (self.extras.holds, arrays))
-            raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
+            raise CorpusError(f"besides its voltages part {part} needs {wanted}, and got {got}")
         for name, values in ("voltages", voltages), *arrays.items():
             shape = self.extras.shape_of(name, len(days), layout)
             if values.shape != shape:

@@ -297,7 +297,7 @@ def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
 
 
 def _parquet_files(path: Path) -> list[Path]:
-    """The file, or those of a folder and the folders in it, in the order of their names."""
+    """The file, or the files in a folder and its subfolders, in the order of their names."""
     found = (file for file in path.rglob("[!._]*") if file.suffix in (".parquet", ".pq"))
     return sorted(found) or [path]
 

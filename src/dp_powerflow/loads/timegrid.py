@@ -29,7 +29,7 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
 """In place of a slot: not in the days asked for, not on a multiple of the step, jumped over by the clock."""
 ACCEPTED, NO_VALUE, NOT_FINITE = 0, 1, 2
-"""Places of a tally; after them come those of stamps without a slot: outside, off the grid, skipped."""
+"""Places of a tally; after them come stamps without a slot: outside, off the grid, skipped."""
 TALLIES = 6
 
 Codes = NDArray[np.int32]

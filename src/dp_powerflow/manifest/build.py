@@ -37,7 +37,7 @@ class Contents:
     keys : whether the keys of noise and draws still exist.
     commitment_sha256 : salted commitment to the internal report.
     tables : of a published twin; None without.
-    extras : what there is beside the voltages.
+    extras : what there is besides the voltages.
     scaled_down : snapshots whose powers were lowered until they had a solution.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
@@ -417,7 +417,7 @@ def _account_contradictions(facts: Facts) -> Iterator[str]:
 
 
 def _wrong_files(facts: Facts) -> Iterator[str]:
-    """What cannot be true of the files beside the voltages."""
+    """What cannot be true of the files besides the voltages."""
     policy, days = facts.policy, facts.days
     if facts.extras.holds and not policy.derivable:
         yield "The release holds more than voltages, which its mode does not publish."

@@ -168,7 +168,7 @@ def croissant_bytes(statement: form.Statement[Any], hashes: Mapping[str, str]) -
 
     Parameters
     ----------
-    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
+    hashes : SHA-256 by relative path; of `model.json` and of the tables of nodes and, where there are
         any, of buses, connections and days are needed; of the parts the manifest tells.
     """
     figures = _figures_for_hubs(statement) | {"hubs": _hubs(), "hashes": hashes}
@@ -221,7 +221,7 @@ def _quoted(words: str) -> str:
 
 
 def literally(words: str) -> str:
-    """Words of the data owner as Markdown that shows them as they are: no heading, link or HTML of his."""
+    """Words of the data owner as Markdown shows them unchanged: they make no heading, link or HTML."""
     return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", words)
 
 
@@ -456,7 +456,7 @@ def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
 def write_documents(
     writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str], progress: Progress | None = None
 ) -> str:
-    """Write everything beside the voltages; the manifest, which lists all other files, comes last.
+    """Write everything besides the voltages; the manifest, which lists all other files, comes last.
 
     Parameters
     ----------
@@ -475,7 +475,7 @@ def write_documents(
         **writer.write_connections(inputs.connections),
         **writer.write_days(inputs.days),
     }
-    # From the files as they are, so that anybody can make the page again.
+    # From the written files, so that anybody can make the page again.
     corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
     page = measure(corpus, promise_of(statement), progress=progress).to_html()
     known = {

@@ -144,7 +144,7 @@ def _read(path: Location) -> Signature | None:
 def check_signatures(
     directory: Location, content: bytes, required: int = 0, signers: Sequence[str] = ()
 ) -> Iterator[Check]:
-    """Whether all signatures hold, those that are required are there, and those of the signers.
+    """Whether all signatures hold, and whether the required ones and the ones of the signers are there.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dp_powerflow.manifest.build import Facts
 
 CHANGES = (0.05, 0.5)
-"""Changes of one element that a guarantee is always stated for, beside its own."""
+"""Changes of one element that a guarantee is always stated for, besides its own."""
 GROUPS = (2, 10)
 """Numbers of elements changed together that the guarantee of a twin is also stated for."""
 VOLTAGES, WITH_LOADS = "voltages", "network and loads"
@@ -71,9 +71,9 @@ class TwinPolicy(form.NetworkPolicy):
     twin : its public name, the same in every release made on it.
     presence : None where every protected figure must be there.
     published : what is released of the twin: `voltages`, `network`, or `network and loads`.
-    all_nodes : whether every node is released, or those with a load of their own.
+    all_nodes : whether every node is released, or only nodes with their own load.
     controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.
-    coordinates : whether those of the buses are declared public and released.
+    coordinates : whether coordinates of the buses are declared public and released.
     """
 
     account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN

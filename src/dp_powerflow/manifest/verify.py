@@ -72,7 +72,7 @@ class VerifyReport:
 
     @property
     def intact(self) -> bool:
-        """Whether everything agrees, be it a release or a demonstration."""
+        """Whether everything agrees, in a release or a demonstration."""
         return all(check.ok for check in self.checks if check.name != SEED)
 
     @property
@@ -499,7 +499,7 @@ def _check_corpus(opened: Opened) -> form.Check:
 
 
 def costs_of(manifest: form.Manifest[Any]) -> tuple[QueryCost, ...]:
-    """The costs of the load queries, as they are stated."""
+    """The stated costs of the load queries."""
     return tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
 
 
@@ -508,7 +508,7 @@ def query_problems(manifest: form.Manifest[Any], stated: list[dict[str, Any]]) -
 
     Parameters
     ----------
-    stated : the queries as they are in the file.
+    stated : the queries of the file.
     """
     loads, costs = manifest.guarantee.loads, costs_of(manifest)
     for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):

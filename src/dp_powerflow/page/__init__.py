@@ -27,7 +27,7 @@ from dp_powerflow.units import IntArray
 
 # --- charts -----------------------------------------------------------------------------------------------
 # The kinds of charts, as data. `assets/charts.js` draws each of them, found by its `kind`. Fields become JSON
-# as they stand, so a caller rounds what he passes. Arrays may hold None for "no value".
+# as they stand, so a caller rounds what it passes. Arrays may hold None for "no value".
 
 
 Values = Sequence[float | None] | Sequence[float] | Sequence[str] | NDArray[Any]
@@ -389,7 +389,7 @@ class Section:
 
     @property
     def blocks(self) -> Iterator[list[Item]]:
-        """Items in order; those of a kind that are not wide and follow each other are one block."""
+        """Items in order; narrow items of one kind that follow each other are one block."""
 
         def block_of(item: Item) -> object:
             narrow = isinstance(item, Callout | Figure) and not item.wide

@@ -49,7 +49,7 @@ class NodePlan:
     nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own.
     classes : class of each.
     scale_kw : (loaded,) [kW].
-    tan_theta : (loaded,) of nodes with a power factor of their own; NaN where that of the class holds.
+    tan_theta : (loaded,) of nodes with their own power factor; NaN where the factor of the class holds.
     """
 
     nodes: IntArray
@@ -65,7 +65,7 @@ class NodePlan:
 
 
 def _with_own_factors(law: LoadLaw, tan_theta: FloatArray) -> LoadLaw:
-    """The law with these power factors where they are any; NaN leaves that of the class."""
+    """The law with these power factors; NaN leaves the factor of the class."""
     own = np.isfinite(tan_theta)
     return replace(law, tan_theta=np.where(own, tan_theta, law.tan_theta)) if own.any() else law
 
@@ -112,7 +112,7 @@ def classes_by_load(config: Config, feeder: Feeder) -> dict[str, str]:
 
 
 def factors_by_load(config: Config, feeder: Feeder) -> FloatArray:
-    """(load,) tan θ of the loads of a feeder that have a power factor of their own, else NaN."""
+    """(load,) tan θ of the loads of a feeder that have their own power factor, else NaN."""
     own = config.nodes.power_factor_of_load
     _check_load_names("nodes.power_factor_of_load", own, feeder)
     tangents = {name.lower(): tan_theta_of(factor) for name, factor in own.items()}
@@ -120,7 +120,7 @@ def factors_by_load(config: Config, feeder: Feeder) -> FloatArray:
 
 
 def declared_factors(config: Config, feeder: Feeder, nodes: IntArray) -> FloatArray:
-    """(loaded,) tan θ of nodes with a power factor of their own, else NaN; refuses two factors at a node."""
+    """(loaded,) tan θ of nodes with their own power factor, else NaN; refuses two factors at a node."""
     tangents = factors_by_load(config, feeder)
     if not config.nodes.power_factor_of_load:
         return np.full(len(nodes), np.nan)
@@ -136,7 +136,7 @@ _Value = TypeVar("_Value")
 
 
 def _at_nodes(feeder: Feeder, nodes: IntArray, of_load: Sequence[_Value], says: str) -> list[_Value]:
-    """What the loads of every loaded node have; refused where those of one node have different values."""
+    """What the loads of every loaded node have; refused where two loads of a node differ."""
     shares, found = feeder.load_shares.tocsr(), []
     for k in feeder.retained[nodes]:
         values = {of_load[j] for j in shares[[k], :].indices}
@@ -322,7 +322,7 @@ class CustomerPlan:
     load_of : (customer,) number of the load that the customer is part of, ascending.
     classes : class of every customer.
     scale_kw : (customer,) [kW]; None if the model is relative to no scale.
-    tan_theta : (customer,) of loads with a power factor of their own; NaN where that of the class holds.
+    tan_theta : (customer,) of loads with their own power factor; NaN where the factor of the class holds.
     by_node : whether power flow is solved node by node, in the frozen frame, or load by load.
     """
 
@@ -344,7 +344,7 @@ class CustomerPlan:
         return feeder.load_shares.tocsr()[feeder.retained] if self.by_node else None
 
     def tangents(self, model: LoadModel) -> FloatArray:
-        """(customer,) tan θ: that of the load, else that of the class."""
+        """(customer,) tan θ of the load, else of the class."""
         of_class = {name: model.find(name).reactive.tan_theta for name in set(self.classes)}
         return np.where(
             np.isfinite(self.tan_theta), self.tan_theta, [of_class[name] for name in self.classes]

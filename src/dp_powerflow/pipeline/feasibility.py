@@ -57,7 +57,7 @@ CAPACITOR_SHARE, PV_SHARE = 0.5, 0.2
 TWINS = 2
 """Stand-ins that are solved; one of a large network, which takes seconds to build."""
 LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
-"""Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
+"""Lengths of lines that are tried, over the table's lengths; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
 _SHORT = LENGTHS.index(2.0**-8)
 DESIGNED = (0.95, 1.08)
@@ -66,7 +66,7 @@ _LARGE = 2000
 """Nodes of a large network."""
 _KEPT = 4
 _known: dict[Hashable, tuple[Feeder, ...]] = {}
-"""The stand-ins built last: `release` checks those of its `plan`, a fleet checks its feeders twice."""
+"""The stand-ins built last: `release` checks what `plan` built, a fleet checks its feeders twice."""
 
 
 def stand_in_twins(
@@ -128,7 +128,7 @@ def _holds(
     acting: bool,
     length: float,
 ) -> bool | None:
-    """Whether voltages of nodes with load are those of a planned feeder, at nominal load and without load.
+    """Whether nodes with load have the voltages of a planned feeder, at nominal load and without load.
 
     None where lines are so short that no solver tells their ends apart: why is then in `unsolved`.
     """
@@ -155,7 +155,7 @@ def public_parameters(
 
     Parameters
     ----------
-    length : of lines, over that of the table.
+    length : of lines, over the length of the table.
     """
     levels = _public_levels(feeder, private.levels, protected, length)
     if not protected.codes:
@@ -194,7 +194,7 @@ def _line_levels(
 ) -> dict[Quantity, float]:
     """PUBLIC. Figures of a line by its voltage and its phases."""
     low = bool(nodes) and float(feeder.base_kv[nodes[0]]) < LOW_VOLTAGE_KV
-    # A level is the norm of a matrix with a row per phase; pandapower's is that of one phase.
+    # A level is the norm of a matrix with a row per phase; pandapower's is of one phase.
     phases = max(len(nodes) // 2, 1) if _of_opendss(feeder) else 1
     km = length * LENGTH_KM[low]
     reactance = math.sqrt(phases) * protected.x_ohm_per_km * km

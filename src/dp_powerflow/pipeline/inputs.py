@@ -169,7 +169,7 @@ class ReleaseInputs(NetworkInputs):
 
     @cached_property
     def identity(self) -> str:
-        """Keyed hash of everything beside the config that decides the release.
+        """Keyed hash of everything besides the config that decides the release.
 
         The request of the ledger holds it: a file that changes under the same release id is refused.
         """
@@ -559,7 +559,7 @@ class Almanac:
     Attributes
     ----------
     calendar : consecutive days of the release; None where its days have no dates.
-    holidays : days off beside Saturdays and Sundays, of any year.
+    holidays : days off besides Saturdays and Sundays, of any year.
     weather : of the days of the meters and of the release, perhaps of more; None without.
     """
 
@@ -576,7 +576,7 @@ class Almanac:
         return DayTable(self.calendar, None if self.weather is None else self.weather.on(days))
 
     def of(self, days: Sequence[dt.date]) -> Calendar:
-        """The calendar of other days, such as those of the meters."""
+        """The calendar of other days, such as the days of the meters."""
         return Calendar(tuple(days), self.holidays)
 
     def check_meters(self, days: Sequence[dt.date]) -> None:
@@ -701,8 +701,8 @@ def fit_options_of(
 
     Parameters
     ----------
-    classes : names of all classes; needed where some have margins of their own.
-    days : those of the meters; without them only what the config declares of days is known.
+    classes : names of all classes; needed where some have their own margins.
+    days : days of the meters; without them only what the config declares of days is known.
     estimator : name of the estimator, where it is not the config that decides.
     """
     section, own = config.model, config.model.bounds_of_class

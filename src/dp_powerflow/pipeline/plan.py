@@ -219,8 +219,8 @@ def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
 def seems_made(writer: CorpusWriter, state: PrivateState) -> bool:
     """Whether this very release is finished, or one of its id that was begun here and left no report.
 
-    In a fleet a worker finishes a release, and its report is kept afterwards: who is killed in between finds
-    both again. Whether they agree is known once the report is made again (`make`).
+    In a fleet a worker finishes a release, and its report is kept afterwards: a run that is killed in between
+    finds both again. Whether they agree is known once the report is made again (`make`).
     """
     if is_made(writer, state):
         return True
@@ -288,7 +288,7 @@ def was_charged(state: PrivateState, charged: Callable[[str], bool]) -> bool:
 
     Parameters
     ----------
-    charged : whether an id is meant; that of a twin serves many releases.
+    charged : whether an id is meant; the id of a twin serves many releases.
     """
     if not state.ledger_path.exists():
         return False

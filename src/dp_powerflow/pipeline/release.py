@@ -319,7 +319,7 @@ def refuse_unpayable(
 def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
     begun = state.read_internal(release_id, planning.REQUEST_FILE)
-    # A twin is charged under its own id, which may be that of a release.
+    # A twin is charged under its own id, which may be the id of a release.
     shared = kinds_of_shared_accounts()
     charged = {
         spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared

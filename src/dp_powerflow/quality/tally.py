@@ -270,7 +270,7 @@ class Tally:
         self._add_nodes(fresh)
 
     def add_beside(self, of: Pass, part: int) -> None:
-        """Count what a part holds beside its voltages."""
+        """Count what a part holds besides its voltages."""
         own = of.corpus.layout.days_of(part)
         if "loads" in self.power:
             drawn_and_injected = ["p_kw", *("g_kw",) * of.corpus.extras.generation]

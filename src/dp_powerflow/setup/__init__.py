@@ -6,9 +6,9 @@ public data.
 **Facts of a meter file** are its format: columns, step, customers. Readings are not used.
 Two files of the same customers and columns give the same facts, whatever was read. The days are published
 with a release, so they are declared and never taken from stamps: the first and the last stamp of a file are
-those of one customer, who would decide alone whether 14 or 15 days are published. A rule that rounds, or that
+stamps of one customer, who would decide alone whether 14 or 15 days are published. A rule that rounds, or
 asks whether nearly all customers have a day, still answers from private data; and noise on two dates, paid by
-the customers, would buy what an owner knows who has read his meters. The step is that of stamps which at
+the customers, would buy what an owner knows who has read the meters. The step is taken from stamps which at
 least half of the customers share: a matter of format, which no single customer moves.
 """
 
@@ -208,7 +208,7 @@ def _words(name: str) -> list[str]:
 _ANY_FORMAT = meter_files.MeterFormat("kW", "start", "UTC")
 """To open a file whose unit and step are not known yet."""
 _SHARED = 0.5  # of the groups of customers have a stamp that tells the step
-_GROUPS = 64  # by a hash of their names: a customer counts once for a stamp, however many rows he has
+_GROUPS = 64  # by a hash of their names: a customer counts once for a stamp, however many rows there are
 _SECONDS_PER_MINUTE = 60
 
 

@@ -1,7 +1,7 @@
 """Scenarios of a published twin in the gridfm-datakit layout, written and read (`docs/reference/corpus.md`).
 
 For twin mode only. The tables hold the whole network and, in float64 so that the published power balances,
-the loads beside the voltages that they cause. On a published twin all of it is post-processing, low-order
+the loads besides the voltages that they cause. On a published twin all of it is post-processing, low-order
 bits included. On a true network it would be the secret itself: never use it there.
 """
 
@@ -220,7 +220,7 @@ class GridfmWriter:
         return BusStates(demand, static, turned_back(phasors, self.network.turn_deg))
 
     def _add(self, at_buses: ComplexArray, power: ComplexArray) -> None:
-        """Add powers of the retained nodes [p.u. of the feeder] to those of their buses [MW], one by one."""
+        """Add powers of the retained nodes [p.u. of the feeder] to their buses [MW], one by one."""
         for column, bus in enumerate(self._retained):
             at_buses[:, bus] += power[:, column] * self._base_mva
 
@@ -560,7 +560,7 @@ def check_tables(corpus: Location, folder: str, scenarios: int, *, close_pu: flo
     Parameters
     ----------
     scenarios : how many there should be.
-    close_pu : how near their voltages are to those of the corpus [p.u.], scenario day·steps + step; None if
+    close_pu : how near their voltages are to the corpus [p.u.], scenario day·steps + step; None if
         they have nothing to do with them.
     """
     try:

@@ -4,7 +4,7 @@ A fit of one class is a row of steps: it asks, sees the noisy average of its cus
 Classes are fitted together, each query asked of all of them for one charge (`estimators.fit_together`). What
 a customer adds is a function of that customer, with all its days, and of answers before it; it is divided by
 its clip radius, so that every query has the radius one and classes with different radii can be asked
-together. Sensitivities are those of `privacy.queries`. What follows from the answers is free.
+together. `privacy.queries` gives the sensitivities. What follows from the answers is free.
 
 Scores are standardised by construction, so the radii are of order one whatever the loads are; every centre
 and every scale that is not is asked for first, coarsely. None of these figures follows from the data.

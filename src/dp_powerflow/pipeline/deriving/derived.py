@@ -1,11 +1,11 @@
 """A derived release: what it states, its files, its pages, and its check by a stranger.
 
 The manifest holds figures, settings, names and hashes; sentences are in templates. What follows from the
-release, the settings and the tables (`determined`) is made again by `verify`. The two guarantees are those of
-the release, entry by entry. Parsing is strict. docs/derived.schema.json is generated from the models.
+release, the settings and the tables (`determined`) is made again by `verify`. The guarantees are the
+release's own, entry by entry. Parsing is strict. docs/derived.schema.json is generated from the models.
 
-Files are computed in memory, then written as a folder. Certificate and card follow from the manifest and from
-that of the release; `derived.html` shows the findings. All are self-contained.
+Files are computed in memory, then written as a folder. Certificate and card follow from its manifest and from
+the manifest of the release; `derived.html` shows the findings. All are self-contained.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE_FILE = "derived.html"
 SOURCE_FILE = "source/manifest.json"
 """The manifest of the release that it came from, as it was."""
 REQUIRED = (form.CERTIFICATE_FILE, form.CARD_FILE, PAGE_FILE, SOURCE_FILE)
-"""Files beside the manifest and the tables."""
+"""Files besides the manifest and the tables."""
 ROWS_PER_GROUP = 1 << 17
 PACKAGES = (
     *("dp-powerflow", "dp-accounting", "dss-python", "jinja2", "numba", "numpy", "pyarrow", "pydantic"),

@@ -79,7 +79,7 @@ class StudySettings(Section):
 
 
 def split_settings(given: Mapping[str, Any] | None) -> tuple[StudySettings, dict[str, Any]]:
-    """Settings as a file or a caller gives them: those of the study, in the table `study`, and of the kind.
+    """Settings as a file or a caller gives them: of the study, in the table `study`, and of the kind.
 
     Raises
     ------

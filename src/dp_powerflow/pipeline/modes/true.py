@@ -135,7 +135,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
             )
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
-        """Nodes with a load of their own above the public minimum; lighter ones keep theirs, unseen."""
+        """Nodes with their own load above the public minimum; lighter ones keep theirs, unseen."""
         seen = np.setdiff1d(feeder.loaded_nodes()[0], light_nodes(feeder))
         return np.asarray(feeder.retained[seen], dtype=np.int64)
 

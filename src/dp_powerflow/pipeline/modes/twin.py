@@ -457,7 +457,7 @@ def _file(dataset: str) -> str:
 
 
 def _whole(cost: Cost) -> bool:
-    """Whether a cost is that of a whole twin; a version without new figures costs nothing."""
+    """Whether a cost is for a whole twin; a version without new figures costs nothing."""
     free = not any(cost.amounts().values())
     return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
 
@@ -488,8 +488,8 @@ def released_connections(
 ) -> Connections:
     """Buses of the network that is solved, the phases of the released nodes, and what joins the buses.
 
-    Buses come in the order of the released nodes, which is secret and random; those without one follow in a
-    random order of their own. So nothing of the order in the feeder's file is left.
+    Buses come in the order of the released nodes, which is secret and random; the others follow in another
+    random order. So nothing of the order in the feeder's file is left.
 
     Parameters
     ----------
