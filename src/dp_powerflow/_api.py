@@ -242,7 +242,19 @@ def _verified(
         from dp_powerflow.manifest.verify import STUDY, kind_at
 
         if kind_at(place) == STUDY:
-            return _verify_derived(place, private, config, source)
+            from dp_powerflow.pipeline.deriving.derived import verify_derived
+
+            if private is None:
+                return verify_derived(place, release=None if source is None else Path(source))
+            if config is None or source is not None:
+                raise ConfigError(
+                    "a derived release is computed again from the private state with the config of its "
+                    "release, or from the directory of its release; give both of the first or the second "
+                    "alone"
+                )
+            from dp_powerflow.pipeline.deriving.owner import basis_of_config
+
+            return verify_derived(place, remake=partial(basis_of_config, config, state_path=Path(private)))
     if source is not None:
         raise ConfigError(f"{place} is no derived release, so it came from no other; leave out its source")
     if is_fleet(place):
@@ -263,26 +275,6 @@ def _verified(
         from dp_powerflow.pipeline.audit import verify_private
 
         return verify_private(read, private, config)
-
-
-def _verify_derived(
-    place: Path,
-    private: str | PathLike[str] | None,
-    config: Config | None,
-    source: str | PathLike[str] | None,
-) -> VerifyReport:
-    from dp_powerflow.pipeline.deriving.derived import verify_derived
-
-    if private is None:
-        return verify_derived(place, release=None if source is None else Path(source))
-    if config is None or source is not None:
-        raise ConfigError(
-            "a derived release is computed again from the private state with the config of its release, or "
-            "from the directory of its release; give both of the first or the second alone"
-        )
-    from dp_powerflow.pipeline.deriving.owner import basis_of_config
-
-    return verify_derived(place, remake=partial(basis_of_config, config, state_path=Path(private)))
 
 
 def sign(

@@ -329,14 +329,9 @@ def derive(
     given = {} if settings is None else read_toml(settings, "settings file", "check its path")
     opened = dpf.read_config(source) if source.is_file() else source
     with progress(kind) as (advance, describe):
+        folder = output or usual_folder(opened, kind)
         found = dpf.derive(
-            kind,
-            opened,
-            output or usual_folder(opened, kind),
-            settings=given,
-            workers=workers,
-            on_stage=describe,
-            on_progress=advance,
+            kind, opened, folder, settings=given, workers=workers, on_stage=describe, on_progress=advance
         )
     for warning in found.warnings:
         say(f"warning: {warning}")
@@ -348,15 +343,9 @@ def render_derivation(found: Derived) -> Rendered:
     """What was found, where its tables are, and what it costs."""
     from dp_powerflow.pipeline.deriving.derived import flat, named_tables
 
-    content = {
-        "derived": str(found.path),
-        "kind": found.kind,
-        "release": found.release_id,
-        "figures": dict(found.figures),
-        "sentences": list(found.sentences),
-        "tables": list(found.tables),
-        "warnings": list(found.warnings),
-    }
+    names = ("kind", "figures", "sentences", "tables", "warnings")
+    content = {"derived": str(found.path), "release": found.release_id}
+    content |= {name: getattr(found, name) for name in names}
     figures, tables = list(flat(found.figures)), list(named_tables(found.manifest.tables).values())
     return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, figures=figures, tables=tables)
 

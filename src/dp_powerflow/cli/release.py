@@ -242,12 +242,8 @@ def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> N
     for warning in result.warnings:
         terminal.say(f"warning: {warning}")
     if as_json:
-        content = {
-            "release": str(result.path),
-            "internal": str(result.internal),
-            "warnings": list(result.warnings),
-        }
-        terminal.out.print_json(json.dumps(content))
+        content = {"release": str(result.path), "internal": str(result.internal)}
+        terminal.out.print_json(json.dumps(content | {"warnings": list(result.warnings)}))
         return
     terminal.say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."

@@ -544,10 +544,8 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
             quantity=quantity.name,
             readings=quantity.counts,
             expected=len(raw.customers) * int(np.count_nonzero(exists)),
-            missing=int(found.missing.sum()),
             filled=gaps,
-            negative=int(found.negative.sum()),
-            zero=int(found.zero.sum()),
+            **{name: int(getattr(found, name).sum()) for name in ("missing", "negative", "zero")},
             floored=int(floored.sum()) if quantity is raw.quantities[0] else 0,
         )
         for quantity, found, gaps in zip(raw.quantities, counts, filled, strict=True)

@@ -108,15 +108,8 @@ PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0)]
 """cos θ, negative where it is leading."""
 Software = Literal["dp-powerflow 0.6.0"]
 """What writes manifests of this form; a later version that does is added, so that no other can be named."""
-WarningCode = Literal[
-    "network",
-    "network-sum",
-    "coordinates",
-    "customers",
-    "insecure-seed",
-    "simulated-loads",
-    "evidence-not-required",
-]
+_OfFigures = Literal["network", "network-sum", "coordinates", "customers"]
+WarningCode = Literal[_OfFigures, "insecure-seed", "simulated-loads", "evidence-not-required"]
 """Why a release promises less than a reader expects; the worst first, in the order of the pages."""
 
 
@@ -740,9 +733,8 @@ def schema_of(manifest: Any, title: str, policies: Iterable[type[NetworkPolicy]]
 
 def canonical_json(content: Mapping[str, Any]) -> bytes:
     """Canonical JSON: equal content, equal bytes."""
-    return (
-        json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    ).encode()
+    text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

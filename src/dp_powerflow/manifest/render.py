@@ -106,15 +106,12 @@ def figures_of(statement: form.Statement[Any]) -> dict[str, Any]:
     """What templates call the entries of a manifest."""
     loads = statement.guarantee.loads
     return {
-        "release": statement.release,
+        **{name: getattr(statement, name) for name in ("release", "composition", "data", "publication")},
         "warnings": statement.release.warnings,
         "loads": loads,
         "network": statement.guarantee.network,
-        "composition": statement.composition,
         "queries": [(query, query.rho / loads.rho) for query in statement.load_queries],
         "declared": statement.declared_public,
-        "data": statement.data,
-        "publication": statement.publication,
         "per_day": loads.unit == "load-point-day",
     }
 
@@ -248,15 +245,11 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 }
 """What templates call to show a figure; `right` is how often the best test between two networks is right, in
 percent, if either is as likely."""
+_OF_FORM = ("LARGEST_DELTA", "LARGEST_EPSILON", "NO_PROTECTION", "NO_PROTECTION_OF_CUSTOMERS")
 _CONSTANTS = {
-    "LARGEST_DELTA": form.LARGEST_DELTA,
-    "LARGEST_EPSILON": form.LARGEST_EPSILON,
-    "NO_PROTECTION": form.NO_PROTECTION,
-    "NO_PROTECTION_OF_CUSTOMERS": form.NO_PROTECTION_OF_CUSTOMERS,
+    **{name: getattr(form, name) for name in _OF_FORM},
+    **{name: getattr(schema, name) for name in ("POWER_GRID", "VA_GRID", "VM_GRID")},
     "EXTRAS": {array.name: array.means for array in schema.EXTRAS},
-    "POWER_GRID": schema.POWER_GRID,
-    "VA_GRID": schema.VA_GRID,
-    "VM_GRID": schema.VM_GRID,
 }
 
 
@@ -306,14 +299,12 @@ def published_tables(statement: form.Statement[Any]) -> Iterator[PublishedTable]
     """All tables that a release holds, voltages first."""
     data = statement.data
     found: dict[str, list[schema.Column]] = {}
-    for column in schema.released_columns(
-        schema.CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
-        schema.ExtrasLayout()
-        if data.extras is None
-        else schema.ExtrasLayout.of(data.extras.holds, dict(data.extras)),
-        weather=None if data.calendar is None else tuple(data.calendar.weather),
-        coordinates=None if data.connections is None else data.connections.coordinates,
-    ):
+    layout = schema.CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part)
+    held = data.extras
+    extras = schema.NOTHING if held is None else schema.ExtrasLayout.of(held.holds, dict(held))
+    weather = None if data.calendar is None else tuple(data.calendar.weather)
+    placed = None if data.connections is None else data.connections.coordinates
+    for column in schema.released_columns(layout, extras, weather=weather, coordinates=placed):
         found.setdefault(column.file, []).append(column)
     for table in _hubs()["tables"]:
         if table["files"] in found:
@@ -332,17 +323,13 @@ def _twin_tables(holds: str) -> Iterator[PublishedTable]:
     yield PublishedTable("twin_rows", "twin-rows", rows, "One row per node.", means, numbered)
     for table in sorted(TABLES):
         files = f"twin/{table_directory(table)}/*/*.parquet"
-        yield PublishedTable(
-            f"twin_{table.removesuffix('_data')}",
-            f"twin-{table}",
-            files,
-            "One row per scenario and row of the table.",
-            f"{table} of the twin ({holds}), in the layout of gridfm-datakit",
-            tuple(
-                schema.Column(files, name, kind, f"{name} of {table} in the gridfm-datakit layout")
-                for name, kind in TABLES[table].items()
-            ),
+        name, each = f"twin_{table.removesuffix('_data')}", "One row per scenario and row of the table."
+        means = f"{table} of the twin ({holds}), in the layout of gridfm-datakit"
+        columns = tuple(
+            schema.Column(files, column, kind, f"{column} of {table} in the gridfm-datakit layout")
+            for column, kind in TABLES[table].items()
         )
+        yield PublishedTable(name, f"twin-{table}", files, each, means, columns)
 
 
 def _front_matter(statement: form.Statement[Any]) -> dict[str, Any]:

@@ -167,12 +167,9 @@ class TwinPolicy(form.NetworkPolicy):
         """Its public constants."""
         return TwinDesign(
             epsilon=self.epsilon_granted,
-            change=self.change,
             protected=Protected(**self.protected.model_dump()),
-            noise=self.noise,
             delta=self.delta,
-            charging_epsilon=self.charging_epsilon,
-            code_epsilon=self.code_epsilon,
+            **{name: getattr(self, name) for name in _OF_DESIGN},
         )
 
     @property

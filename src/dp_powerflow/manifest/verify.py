@@ -292,11 +292,7 @@ def files_below(directory: Location) -> dict[str, bool]:
     below = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
     found = {name: path for name, path in below.items() if name not in own}
     plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
-    return {
-        name: plain[name]
-        for name, path in found.items()
-        if plain[name] or path.is_symlink() or not path.is_dir()
-    }
+    return {name: plain[name] for name, path in found.items() if path.is_symlink() or not path.is_dir()}
 
 
 # ------------------------------------------------------------------- the load model, derived again

@@ -591,12 +591,10 @@ def refuse_unsolved_corners(
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if solved(middle) else (low, middle)
-    key, size = (
-        ("nodes.scale_factor", config.nodes.scale_factor) if config.model.use_scale else ("loads", 1.0)
-    )
-    found = (
-        f"the largest {key} at which all have one is {low * size:.3g}" if low else "nor have far lower loads"
-    )
+    scaled = config.model.use_scale
+    key, size = ("nodes.scale_factor", config.nodes.scale_factor) if scaled else ("loads", 1.0)
+    largest = f"the largest {key} at which all have one is {low * size:.3g}"
+    found = largest if low else "nor have far lower loads"
     raise ConfigError(
         "INTERNAL: with the loads of some phases at their upper bounds, the others at their lower ones and "
         "PV at none or all of its power, the network has no power-flow solution, so that a release could be "

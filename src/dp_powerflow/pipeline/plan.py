@@ -485,9 +485,8 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
         YearlyCost(n, found.loads_cap.promised([found.loads_cost] * n), cap.promised([whole.cost] * n), kept)
         for n in YEARS
     )
-    return PlannedRelease(
-        mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
-    )
+    size, ingest = ready.corpus_bytes, inputs.ingest
+    return PlannedRelease(mode, found, loads, network, yearly, ready.feasibility, size, ingest)
 
 
 def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, dataset: str) -> Preview:

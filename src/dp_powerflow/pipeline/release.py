@@ -162,15 +162,8 @@ def run_release(
             made = make(ready, paid, drawn, engine, say, progress)
         snapshots = config.release.days * inputs.history.n_steps
         told = (*base.promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
-        return ReleaseResult(
-            location(config.release.output),
-            model,
-            made.met,
-            made.worst_mismatch,
-            internal,
-            (*told, *ready.feasibility.warnings),
-            inputs.ingest,
-        )
+        place, warned = location(config.release.output), (*told, *ready.feasibility.warnings)
+        return ReleaseResult(place, model, made.met, made.worst_mismatch, internal, warned, inputs.ingest)
 
 
 def _pays_for(config: Config, charged: str) -> bool:

@@ -556,15 +556,9 @@ def _pieces(table: FloatArray) -> IntArray:
 
 def _members(people: Population, chosen: IntArray) -> _Members:
     mean = (people.mean_day[chosen] - LOWEST_SCORE) * _SCORES_PER_UNIT
-    return _Members(
-        people.load_of[chosen],
-        people.scale_kw[chosen],
-        people.tan_theta[chosen],
-        _short(mean),
-        _short(people.shared[chosen] * _SCORES_PER_UNIT),
-        _short(people.own[chosen] * _SCORES_PER_UNIT),
-        _pieces(people.log_map[chosen]),
-    )
+    known = people.load_of[chosen], people.scale_kw[chosen], people.tan_theta[chosen]
+    shared, own = (_short(each[chosen] * _SCORES_PER_UNIT) for each in (people.shared, people.own))
+    return _Members(*known, _short(mean), shared, own, _pieces(people.log_map[chosen]))
 
 
 def _last_map(part: ClassPath) -> _LastMap:
