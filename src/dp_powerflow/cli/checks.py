@@ -403,16 +403,10 @@ def render_fidelity(report: FidelityReport) -> Rendered:
     """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
     from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, in_words, shown
 
-    return Rendered.of(
-        "fidelity.md",
-        json.loads(report.to_json()),
-        {"shown": shown, "words": in_words},
-        report=report,
-        attacks=report.attacks,
-        marking=MARKING,
-        groups=GROUPS,
-        signs=SIGNS,
-    )
+    content = json.loads(report.to_json())
+    filters: dict[str, Callable[..., object]] = {"shown": shown, "words": in_words}
+    facts = {"marking": MARKING, "groups": GROUPS, "signs": SIGNS}
+    return Rendered.of("fidelity.md", content, filters, report=report, attacks=report.attacks, **facts)
 
 
 def export_gridfm(

@@ -317,18 +317,13 @@ def _powers(active: str, reactive: str, means: str) -> tuple[Column, ...]:
 _TAP = Column("", "r{}_tap", "int16", "tap of regulator {}, 0 is neutral")
 _CLOSED = Column("", "c{}_closed", "bool", "whether capacitor {} is closed")
 _LOCKED = Column("", "locked", "bool", "whether a control was locked because it hunted")
-_SCALED = Column(
-    "",
-    "scaled_down",
-    "int16",
-    "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution",
-)
+_LOWERED = "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution"
+_SCALED = Column("", "scaled_down", "int16", _LOWERED)
 _HEAD = _powers("s{}_p_kw", "s{}_q_kvar", "power that source phase {} feeds into the feeder")
+_INJECTED = _powers("g_kw", "g_kvar", "power injected at every step")
 EXTRAS = (
     ExtraArray("loads", LOADS, "loads", "node", _powers("p_kw", "q_kvar", "power drawn at every step")),
-    ExtraArray(
-        "generation", LOADS, "generation", "node", _powers("g_kw", "g_kvar", "power injected at every step")
-    ),
+    ExtraArray("generation", LOADS, "generation", "node", _INJECTED),
     ExtraArray("head", FEEDER, "source_phases", "source_phase", _HEAD),
     ExtraArray("taps", FEEDER, "regulators", "regulator", (_TAP,)),
     ExtraArray("capacitors", FEEDER, "capacitors", "capacitor", (_CLOSED,)),

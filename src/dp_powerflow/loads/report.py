@@ -73,12 +73,8 @@ def count_clipped(
     placeholder
         (load point,) true for what no meter read.
     """
-    outside = np.array(
-        [
-            (np.count_nonzero(load < low), np.count_nonzero(load > high))
-            for load, low, high in zip(history.load_kw, *bounds_kw, strict=True)
-        ]
-    ).T
+    each = zip(history.load_kw, *bounds_kw, strict=True)
+    outside = np.array([(np.sum(load < low), np.sum(load > high)) for load, low, high in each]).T
     below, above = outside[:, ~placeholder]
     size = history.n_days * history.n_steps
     mostly = below + above > size / 2

@@ -354,12 +354,8 @@ def weak_delta(delta: float) -> list[form.WarningCode]:
 
 def contradictions(facts: Facts) -> list[str]:
     """What cannot be true of a release, one sentence each; empty if the facts agree."""
-    return [
-        *_model_contradictions(facts),
-        *_account_contradictions(facts),
-        *_wrong_files(facts),
-        *facts.policy.contradictions(facts),
-    ]
+    own = _model_contradictions, _account_contradictions, _wrong_files
+    return [text for find in (*own, facts.policy.contradictions) for text in find(facts)]
 
 
 def _model_contradictions(facts: Facts) -> Iterator[str]:

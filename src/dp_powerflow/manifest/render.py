@@ -457,11 +457,8 @@ def write_documents(
     statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
     if inputs.connections is not None:
         nodes = inputs.connections.of_nodes(nodes)
-    tables = {
-        **writer.write_nodes(nodes),
-        **writer.write_connections(inputs.connections),
-        **writer.write_days(inputs.days),
-    }
+    tables = writer.write_nodes(nodes) | writer.write_connections(inputs.connections)
+    tables |= writer.write_days(inputs.days)
     # From the written files, so that anybody can make the page again.
     corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
     page = measure(corpus, promise_of(statement), progress=progress).to_html()

@@ -265,11 +265,9 @@ def declared_services(config: Config) -> Services | None:
     """
     section = config.loads
     if section.kind == "simulated":
+        classes, homes = _classes_of(section), section.homes_per_point
         labels, scale_kw = simulated_services(
-            section.load_points,
-            seed=section.seed,
-            classes=_classes_of(section),
-            customers=section.homes_per_point,
+            section.load_points, seed=section.seed, classes=classes, customers=homes
         )
         return Services((None,) * len(labels), labels, scale_kw, customers_of_loads(config))
     if section.kind == "opendss-shapes" or section.services is None:
@@ -489,12 +487,8 @@ def _meter_file(config: Config) -> IngestResult:
     if section.kind == "wide":
         wide = WideColumns(time=section.time_column)
         return read_wide(path, declared, wide, services=services, days=days, rules=rules)
-    columns = LongColumns(
-        customer=section.customer_column,
-        time=section.time_column,
-        active=section.active_column,
-        reactive=section.reactive_column,
-    )
+    readings = section.active_column, section.reactive_column
+    columns = LongColumns(section.customer_column, section.time_column, *readings)
     return read_long(path, declared, columns, services=services, days=days, rules=rules)
 
 

@@ -478,12 +478,8 @@ def notable_days(of: Pass, tally: Tally) -> tuple[tuple[int, ...], tuple[str, ..
     """The first and the middle day, and those with the lowest and the highest voltage; each once."""
     days = of.corpus.layout.days
     named: dict[int, list[str]] = {}
-    for day, why in (
-        (0, "first day"),
-        (days // 2, "middle day"),
-        (tally.lowest.day, "lowest voltage"),
-        (tally.highest.day, "highest voltage"),
-    ):
+    reasons = ("first day", "middle day", "lowest voltage", "highest voltage")
+    for day, why in zip((0, days // 2, tally.lowest.day, tally.highest.day), reasons, strict=True):
         named.setdefault(day, []).append(why)
     return tuple(named), tuple(", ".join(why) for why in named.values())
 

@@ -89,17 +89,11 @@ def scenario_tables(
         "row": network.row,
         "turn": network.turn_deg,
     }
-    gen: dict[str, Column] = {
-        "idx": np.arange(len(network.reference)),
-        "bus": network.reference,
-        **_parts("p_mw", "q_mvar", source),
-    }
+    gen: dict[str, Column] = {"idx": np.arange(len(network.reference)), "bus": network.reference}
+    gen |= _parts("p_mw", "q_mvar", source)
     rows = np.repeat(np.arange(network.n), np.diff(network.y.indptr))
-    y_bus: dict[str, Column] = {
-        "index1": rows,
-        "index2": network.y.indices,
-        **_parts("G", "B", network.y.data),
-    }
+    y_bus: dict[str, Column] = {"index1": rows, "index2": network.y.indices}
+    y_bus |= _parts("G", "B", network.y.data)
     branches = network.branches if opened is None else network.branches.with_open(opened)
     there, out = network.branches.count, branches.count - network.branches.count
     branch: dict[str, Column] = {

@@ -306,12 +306,9 @@ def _study(tables: ReleasedTables) -> Study:
     loaded = network.loaded
     at = np.searchsorted(feeder.retained, place[loaded])  # ascending: the order of nodes is kept
     by_day = demand[:, loaded].reshape(-1, steps, len(loaded)).transpose(2, 0, 1) * KW_PER_MW
-    source = GivenDays(
-        GivenLaw(steps, feeder.base_mva, at),
-        np.ascontiguousarray(by_day.real),
-        np.ascontiguousarray(by_day.imag),
-        days_per_block(len(loaded)),
-    )
+    active, reactive = (np.ascontiguousarray(part) for part in (by_day.real, by_day.imag))
+    law = GivenLaw(steps, feeder.base_mva, at)
+    source = GivenDays(law, active, reactive, days_per_block(len(loaded)))
     return Study(
         feeder=feeder,
         source=source,

@@ -191,12 +191,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if uncovered is not None:
             raise PrivacyError(uncovered)
         solar, section, days = scene.network.solar, self.section, self.config.release.days
-        return collect_evidence(
-            Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar),
-            Policy(section.radius, section.epsilon, section.delta, days, section.calibration_days),
-            inputs.own_key.bind("purpose", CALIBRATION),
-            progress=progress,
-        )
+        instance = Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar)
+        policy = Policy(section.radius, section.epsilon, section.delta, days, section.calibration_days)
+        key = inputs.own_key.bind("purpose", CALIBRATION)
+        return collect_evidence(instance, policy, key, progress=progress)
 
     def lines(
         self,

@@ -268,12 +268,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
     @property
     def _request(self) -> str:
         """Hash of all the public choices that decide the twin; a twin id with others is refused."""
-        content = {
-            "format": draw.FORMAT,
-            "id": self.section.id,
-            "design": self.section.design.to_record(),
-            "grid": LOG_GRID,
-        }
+        design = self.section.design.to_record()
+        content = {"format": draw.FORMAT, "id": self.section.id, "design": design, "grid": LOG_GRID}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
@@ -286,12 +282,9 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
 
     def _paid(self, account: Account | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
-        return [
-            spend
-            for spend in (() if account is None else account.spends)
-            if version_of(spend.release_id, self.section.id) is not None
-            if spend.request_sha256 == self._request
-        ]
+        spends = () if account is None else account.spends
+        own = (spend for spend in spends if spend.request_sha256 == self._request)
+        return [spend for spend in own if version_of(spend.release_id, self.section.id) is not None]
 
     def _cost_of_changes(
         self, facts: base.NetworkFacts, state: PrivateState, account: Account
