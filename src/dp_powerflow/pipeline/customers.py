@@ -46,7 +46,7 @@ class NodePlan:
 
     Attributes
     ----------
-    nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own.
+    nodes : (loaded,) positions among `feeder.retained` of the nodes with their own load.
     classes : class of each.
     scale_kw : (loaded,) [kW].
     tan_theta : (loaded,) of nodes with their own power factor; NaN where the factor of the class holds.
@@ -400,8 +400,8 @@ def customer_plan(
     """Class, scale and power factor of every customer.
 
     A customer that the service map puts on a load has the class and scale declared there. Of the others the
-    class is that of the load, or drawn from the released weights; the scale is drawn from those declared for
-    the class.
+    class follows the load, or is drawn from the released weights; the scale is drawn from the declared ones
+    of the class.
 
     Parameters
     ----------
