@@ -242,7 +242,19 @@ def _verified(
         from dp_powerflow.manifest.verify import STUDY, kind_at
 
         if kind_at(place) == STUDY:
-            return _verify_derived(place, private, config, source)
+            from dp_powerflow.pipeline.deriving.derived import verify_derived
+
+            if private is None:
+                return verify_derived(place, release=None if source is None else Path(source))
+            if config is None or source is not None:
+                raise ConfigError(
+                    "a derived release is computed again from the private state with the config of its "
+                    "release, or from the directory of its release; give both of the first or the second "
+                    "alone"
+                )
+            from dp_powerflow.pipeline.deriving.owner import basis_of_config
+
+            return verify_derived(place, remake=partial(basis_of_config, config, state_path=Path(private)))
     if source is not None:
         raise ConfigError(f"{place} is no derived release, so it came from no other; leave out its source")
     if is_fleet(place):
@@ -263,26 +275,6 @@ def _verified(
         from dp_powerflow.pipeline.audit import verify_private
 
         return verify_private(read, private, config)
-
-
-def _verify_derived(
-    place: Path,
-    private: str | PathLike[str] | None,
-    config: Config | None,
-    source: str | PathLike[str] | None,
-) -> VerifyReport:
-    from dp_powerflow.pipeline.deriving.derived import verify_derived
-
-    if private is None:
-        return verify_derived(place, release=None if source is None else Path(source))
-    if config is None or source is not None:
-        raise ConfigError(
-            "a derived release is computed again from the private state with the config of its release, or "
-            "from the directory of its release; give both of the first or the second alone"
-        )
-    from dp_powerflow.pipeline.deriving.owner import basis_of_config
-
-    return verify_derived(place, remake=partial(basis_of_config, config, state_path=Path(private)))
 
 
 def sign(
@@ -785,7 +777,7 @@ def open_feeder(
         ``"ieee13"``, ``"ieee123"``, an OpenDSS file (.dss), a pandapower net (.json) or ``"simbench:CODE"``.
     taps : sequence of Tap, optional
         Regulator taps, or a table of them as a tap file holds it. By default they are solved once at nominal
-        load. Controls that act (`solve`) start from taps of their own.
+        load. Controls that act (`solve`) start from their own taps.
     base_mva : float
         Power base per phase [MVA].
     drop_islanded : bool
@@ -826,7 +818,7 @@ def inspect(feeder: Feeder) -> Inspection:
     Inspection
         Counts, nominal load [kW, kvar], voltage range [p.u.], conditioning; what of the file is modelled,
         left out or refused; and the largest measured difference of voltages [p.u.] from OpenDSS, or
-        pandapower, with the file as it is: of the feeder as operated, and of its frozen frame.
+        pandapower, with the unchanged file: of the feeder as operated, and of its frozen frame.
 
     Raises
     ------
@@ -1023,7 +1015,7 @@ def sample(
         Of a model of histories: date of the first day, which says what days are weekends; by default the
         first of January 2023.
     weather : Weather, optional
-        Of a model of histories that was fitted with weather: that of the days drawn, such as
+        Of a model of histories that was fitted with weather: the weather of the days drawn, such as
         ``corpus.weather``.
 
     Returns

@@ -126,8 +126,6 @@ def line_lines(report: LineReport) -> list[str]:
         "lines.md",
         {"share": _share, "middle": _median},
         report=report,
-        request=report.request,
-        evidence=report.evidence,
         confidence=CONFIDENCE,
         rows=rows,
         switches=len(report.evidence.rows) - len(rows),

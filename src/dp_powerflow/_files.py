@@ -52,10 +52,10 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """No other thread has a descriptor of a file that may become the ledger, but for those of SQLite.
+    """No other thread has a descriptor of a file that may become the ledger, except SQLite.
 
-    Who makes such a file, or looks at one that was left behind, holds this until the descriptor is closed;
-    who goes to the ledger looks under it whether there is one.
+    A thread that makes such a file, or opens one that was left behind, holds this until it closes the
+    descriptor; a thread that goes to the ledger checks under it whether there is one.
     """
     with _descriptors:
         yield
@@ -281,7 +281,8 @@ def create_once(path: Path, content: bytes) -> None:
                 continue  # the process that had the lock has published or removed this one
             if not os.path.lexists(path):  # and nobody makes it now: that takes the lock
                 os.ftruncate(handle, 0)
-                _write_all(handle, content)
+                with os.fdopen(os.dup(handle), "wb") as file:
+                    file.write(content)
                 os.fsync(handle)
                 os.link(new, path)
             new.unlink(missing_ok=True)
@@ -314,11 +315,6 @@ def destroy(path: Path) -> None:
 
 def _new_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
-
-
-def _write_all(handle: int, content: bytes) -> None:
-    with os.fdopen(os.dup(handle), "wb") as file:
-        file.write(content)
 
 
 @contextlib.contextmanager

@@ -40,8 +40,8 @@ def true_words(*, begun: bool) -> Iterator[None]:
 
     Parameters
     ----------
-    begun : whether an earlier run was charged: who is told that nothing was spent would begin anew, and pay
-        twice.
+    begun : whether an earlier run was charged: a user who is told that nothing was spent would begin anew,
+        and pay twice.
     """
     before = _done
     try:

@@ -31,17 +31,8 @@ export = typer.Typer(
 )
 for command in (
     *(release.inspect, release.certify, release.init, release.plan, release.release, checks.verify),
-    *(
-        checks.sign,
-        checks.review,
-        checks.derive,
-        checks.fidelity,
-        checks.quality,
-        fleet.fleet,
-        checks.ledger,
-        release.demo,
-    ),
-    release.experiment,
+    *(checks.sign, checks.review, checks.derive, checks.fidelity, checks.quality, fleet.fleet),
+    *(checks.ledger, release.demo, release.experiment),
 ):
     app.command()(command)
 export.command("gridfm")(checks.export_gridfm)

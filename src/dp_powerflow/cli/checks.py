@@ -118,7 +118,7 @@ def review(
 
 
 def render_verification(report: VerifyReport) -> Rendered:
-    """Every check of a release; of a fleet those of the whole, and its feeders together.
+    """Every check of a release; of a fleet the checks of the whole, and its feeders together.
 
     Feeders that are as they should be are counted; of the others, the first have a line each.
     """
@@ -290,8 +290,6 @@ def quality(
         return
     with progress("measuring the corpus") as (advance, _):
         if of_fleet:
-            from dp_powerflow.fleet.manifest import fleet_page, read_entries
-
             fleet = dpf.open_fleet(release)
             content = fleet_page(str(fleet.manifest["fleet"]["id"]), read_entries(fleet.path)).to_html()
             figures = json.dumps(fleet.manifest["feeders"], indent=1) + "\n"
@@ -331,14 +329,9 @@ def derive(
     given = {} if settings is None else read_toml(settings, "settings file", "check its path")
     opened = dpf.read_config(source) if source.is_file() else source
     with progress(kind) as (advance, describe):
+        folder = output or usual_folder(opened, kind)
         found = dpf.derive(
-            kind,
-            opened,
-            output or usual_folder(opened, kind),
-            settings=given,
-            workers=workers,
-            on_stage=describe,
-            on_progress=advance,
+            kind, opened, folder, settings=given, workers=workers, on_stage=describe, on_progress=advance
         )
     for warning in found.warnings:
         say(f"warning: {warning}")
@@ -350,15 +343,9 @@ def render_derivation(found: Derived) -> Rendered:
     """What was found, where its tables are, and what it costs."""
     from dp_powerflow.pipeline.deriving.derived import flat, named_tables
 
-    content = {
-        "derived": str(found.path),
-        "kind": found.kind,
-        "release": found.release_id,
-        "figures": dict(found.figures),
-        "sentences": list(found.sentences),
-        "tables": list(found.tables),
-        "warnings": list(found.warnings),
-    }
+    names = ("kind", "figures", "sentences", "tables", "warnings")
+    content = {"derived": str(found.path), "release": found.release_id}
+    content |= {name: getattr(found, name) for name in names}
     figures, tables = list(flat(found.figures)), list(named_tables(found.manifest.tables).values())
     return Rendered.of("derived.md", content, found=found, most=MOST_FIGURES, figures=figures, tables=tables)
 
@@ -416,16 +403,10 @@ def render_fidelity(report: FidelityReport) -> Rendered:
     """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
     from dp_powerflow.fidelity.report import GROUPS, MARKING, SIGNS, in_words, shown
 
-    return Rendered.of(
-        "fidelity.md",
-        json.loads(report.to_json()),
-        {"shown": shown, "words": in_words},
-        report=report,
-        attacks=report.attacks,
-        marking=MARKING,
-        groups=GROUPS,
-        signs=SIGNS,
-    )
+    content = json.loads(report.to_json())
+    filters: dict[str, Callable[..., object]] = {"shown": shown, "words": in_words}
+    facts = {"marking": MARKING, "groups": GROUPS, "signs": SIGNS}
+    return Rendered.of("fidelity.md", content, filters, report=report, attacks=report.attacks, **facts)
 
 
 def export_gridfm(

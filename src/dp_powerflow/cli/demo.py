@@ -29,10 +29,8 @@ from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import REPORT_FILE, kept_model
 from dp_powerflow.pipeline.release import ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.quality.tally import RANGE_A as ANSI_A
 from dp_powerflow.units import FloatArray
-
-ANSI_A = (0.95, 1.05)
-"""Range A of ANSI C84.1 [p.u.]."""
 
 
 def _within(magnitude: FloatArray) -> float:
@@ -139,18 +137,12 @@ def demo_page(sides: Sequence[Side]) -> bytes:
     *rows, _ = map(tuple, rows_of(sides))
     pages = [(side.words["name"], f"{side.folder}/{QUALITY_FILE}", side.open) for side in sides]
     links = [(name, page.Link(data, data), page.Link(promise, promise)) for name, data, promise in pages]
+    to_open = page.Table(("release", "its data in figures", "its guarantees"), tuple(links))
+    table = page.Table(("", *(side.words["name"] for side in sides)), tuple(rows))
     sections = (
-        page.Section(
-            "pages",
-            "Open",
-            items=(page.Table(("release", "its data in figures", "its guarantees"), tuple(links)),),
-        ),
+        page.Section("pages", "Open", items=(to_open,)),
         page.Section("beside", "Released and true", items=tuple(f for side in sides for f in _figures(side))),
-        page.Section(
-            "table",
-            "What each protects, and what it costs",
-            items=(page.Table(("", *(side.words["name"] for side in sides)), tuple(rows)),),
-        ),
+        page.Section("table", "What each protects, and what it costs", items=(table,)),
     )
     lead = (
         "Two releases of the same feeder (IEEE 123) and the same simulated homes: on a twin of the network, "
@@ -186,14 +178,12 @@ def _figures(side: Side) -> Iterator[page.Figure]:
         wide=False,
     )
     if side.released_kw is not None:
+        power = (("released", side.released_kw), ("true", side.true_kw))
         yield page.Figure(
             f"{name}-load",
             f"Load of the feeder over a day, {of}",
             "Quantiles (5, 25, 50, 75, 95 %) over the days: drawn customers and the simulated homes.",
-            _band(
-                (("released", side.released_kw), ("true", side.true_kw)),
-                page.Axis("load of the feeder", "kW", decimals=0),
-            ),
+            _band(power, page.Axis("load of the feeder", "kW", decimals=0)),
         )
 
 
@@ -204,9 +194,8 @@ def _band(
     bands = []
     for name, values in pair:
         rows = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
-        bands.append(
-            page.Quantiles(name, _LEVELS, np.quantile(rows, np.array(_LEVELS) / 100, axis=0).round(5))
-        )
+        quantiles = np.quantile(rows, np.array(_LEVELS) / 100, axis=0).round(5)
+        bands.append(page.Quantiles(name, _LEVELS, quantiles))
     steps = values.shape[1]
     return page.Band(page.CLOCK, axis, np.arange(steps) * (1440 // steps), tuple(bands), limits)
 

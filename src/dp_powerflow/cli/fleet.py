@@ -119,10 +119,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         "feeders": [
             {
                 "feeder": plan.key,
-                "name": plan.name,
-                "released": plan.released,
-                "problem": plan.problem,
-                "code": plan.code,
+                **{name: getattr(plan, name) for name in ("name", "released", "problem", "code")},
                 "affordable": None if plan.network is None else plan.network.affordable,
                 "left": None if plan.network is None else plan.network.after.left,
             }

@@ -145,9 +145,7 @@ def render_plan(found: PlannedRelease) -> terminal.Rendered:
         if not preview.affordable and not preview.already_charged
     }
     content = {
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "rho": plan.rho,
+        **{name: getattr(plan, name) for name in ("epsilon", "delta", "rho", "request_sha256")},
         "unit": str(plan.loads_cap.unit),
         "queries": [query.to_dict() for query in plan.queries],
         "loads": {"affordable": loads.affordable, "left": loads.after.left},
@@ -158,7 +156,6 @@ def render_plan(found: PlannedRelease) -> terminal.Rendered:
         "suggested_kw_per_customer": found.feasibility.kw_per_customer,
         "corpus_bytes": found.corpus_bytes,
         "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
-        "request_sha256": plan.request_sha256,
         "estimator": None if plan.estimator is None else asdict(plan.estimator),
         "predicted_errors": [asdict(error) | {"too_large": error.too_large} for error in plan.predicted],
         "warnings": list(warnings),
@@ -245,12 +242,8 @@ def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> N
     for warning in result.warnings:
         terminal.say(f"warning: {warning}")
     if as_json:
-        content = {
-            "release": str(result.path),
-            "internal": str(result.internal),
-            "warnings": list(result.warnings),
-        }
-        terminal.out.print_json(json.dumps(content))
+        content = {"release": str(result.path), "internal": str(result.internal)}
+        terminal.out.print_json(json.dumps(content | {"warnings": list(result.warnings)}))
         return
     terminal.say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."

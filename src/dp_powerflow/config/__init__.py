@@ -340,8 +340,8 @@ class PVSection(Section):
     ----------
     irradiance : file or folder of shares of peak irradiance, a line per step, one day or many.
     latitude : of a year without clouds instead [degrees, south negative].
-    first_day_of_year : first day of the clear sky, 1 is the first of January; without it that of
-        `release.first_day`.
+    first_day_of_year : first day of the clear sky, 1 is the first of January; without it the day
+        of `release.first_day`.
     volt_var : control of all systems: none, a category of IEEE 1547-2018, or the curves of the feeder's file.
     """
 
@@ -580,7 +580,7 @@ class TwinNetwork(NetworkSection):
     c_nf_per_km : public charging of lines without a conductor code [nF/km].
     publish : what is published of the network: nothing, or tables for graph models in `twin/`.
     graph_days : days of the corpus in those tables; without it all.
-    released : nodes whose voltages are released: those with a load of their own, or all.
+    released : nodes whose voltages are released: nodes with their own load, or all.
     controls : `day`: regulators and capacitors act through a day; `snapshot`: each step for itself; `frozen`:
         fixed taps, every load constant power at its node.
     also_publish : what is released with the voltages: P and Q per node, power of the source, taps and

@@ -1,7 +1,7 @@
 """Tables of a TOML file: keys that are known, rules between keys, and every mistake at once.
 
-A reader who corrects one mistake only to be shown the next gives up. So all that is wrong with a file is
-said together: misspelt keys are read under their right names, and a rule between keys is asked wherever the
+A reader who corrects one mistake only to be shown the next gives up. So all mistakes of a file are said
+together: misspelt keys are read under their right names, and a rule between keys is asked wherever the
 keys that it reads are usable, whatever is wrong with the others.
 """
 
@@ -51,9 +51,8 @@ _LIKE = 0.6  # how alike a key must be to be taken for another one
 
 def usable(value: Any) -> Any:
     """The value of any key, unless it has a text that names no file or a day of no calendar."""
-    for part in (
-        (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, tuple) else ()
-    ):
+    parts = (*value, *value.values()) if isinstance(value, dict) else value
+    for part in parts if isinstance(parts, tuple) else ():
         usable(part)
     if isinstance(value, dt.date) and value.year not in YEARS:
         raise ValueError(f"a day lies between the years {YEARS[0]} and {YEARS[-1]}; correct it")
@@ -180,10 +179,8 @@ def _table(content: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _sentence(problem: _Problem) -> str:
-    name, detail = (
-        problem.name,
-        problem.message.removeprefix("Value error, ").replace("Input should", "it should", 1),
-    )
+    name, said = problem.name, problem.message.removeprefix("Value error, ")
+    detail = said.replace("Input should", "it should", 1)
     if problem.kind in (_MISSING, _NO_MODE):
         name = f"{name}.mode" if problem.kind == _NO_MODE else name
         return f"the config lacks '{name}'; add it ('dp-powerflow init' writes an example with every key)"
@@ -259,7 +256,7 @@ def _chosen(sections: list[type[BaseModel]], value: Any) -> type[BaseModel] | No
 def _place(
     location: tuple[int | str, ...], model: type[BaseModel]
 ) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, str]]:
-    """The key that an error is about, part by part, the keys of its section, and those of other modes."""
+    """The key that an error is about, part by part, the keys of its section, and the keys of other modes."""
     path: list[str] = []
     sections: list[type[BaseModel]] = [model]
     known: list[str] = []

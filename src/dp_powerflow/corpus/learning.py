@@ -74,9 +74,7 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         self._blocks = [*corpus.layout.blocks(each)]
         places = np.empty((len(each), 2), dtype=np.int64)
         for number, block in enumerate(self._blocks):
-            places[block.rows] = np.stack(
-                [np.full(len(block.rows), number), np.arange(len(block.rows))], axis=1
-            )
+            places[block.rows, 0], places[block.rows, 1] = number, np.arange(len(block.rows))
         self._places = places[slots]
         most = max((len(block.rows) for block in self._blocks), default=1)
         self._fitting = max(1, int(cache_mb * 1e6 // (8 * most * steps * max(1, len(self._nodes)))))

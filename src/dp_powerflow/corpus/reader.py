@@ -63,7 +63,7 @@ class Corpus:
     nodes : ids of the nodes and what was declared public of them.
     release_id : name of the release.
     listed : SHA-256 of its files, which are compared when they are first read; None checks nothing.
-    known : what there is beside the voltages; None finds it in the first part.
+    known : what there is besides the voltages; None finds it in the first part.
     """
 
     path: Location
@@ -99,7 +99,7 @@ class Corpus:
 
     @cached_property
     def extras(self) -> ExtrasLayout:
-        """What there is beside the voltages, and how many regulators, capacitors and phases of sources."""
+        """What there is besides the voltages, and how many regulators, capacitors and phases of sources."""
         if self.known is not None:
             return self.known
         return tables.find_extras(self.path, self.layout, self.release_id, files=self.files)
@@ -110,7 +110,7 @@ class Corpus:
         return ("voltages", *self.extras.holds)
 
     def array(self, name: str, days: Days = None, nodes: Nodes = None) -> NDArray[Any]:
-        """An array of `holds` beside the voltages, (day, step, …); `nodes` are of an array per node.
+        """An array of `holds` besides the voltages, (day, step, …); `nodes` are of an array per node.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class Corpus:
     def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
         """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`.
 
-        With the loads it has all else that is published beside the voltages. Days have their dates, days off
+        With the loads it has all else that is published besides the voltages. Days have their dates, days off
         and weather, where there are any.
         """
         if with_loads:
@@ -327,13 +327,10 @@ class Corpus:
         per_day, rows = ((), ("day",)) if folder == schema.FEEDER else ((layout.nodes,), ("day", "node"))
         place = self.path / folder / schema.part_name(part)
         content = self.files.source(f"{folder}/{place.name}")
-        # Voltages are read whatever lies beside them.
+        # Voltages are read whatever else there is.
         extras = schema.NOTHING if folder == schema.DATA else self.extras
         expected = schema.part_schema(folder, layout, extras, self.release_id, part)
-        with (
-            storage.loading(self.path / folder / schema.part_name(part)),
-            storage.open_parquet(content) as file,
-        ):
+        with storage.loading(place), storage.open_parquet(content) as file:
             if not file.schema_arrow.equals(expected, check_metadata=True):
                 raise ValueError("not a part of this corpus")
             for number in range(len(held)) if chosen is None else chosen:
@@ -498,12 +495,10 @@ def refuse_unfinished(place: RemotePath) -> None:
 
 # --- xarray -----------------------------------------------------------------------------------------------
 def dataset_of(corpus: Corpus, days: IntArray, nodes: IntArray, extras: ExtrasLayout) -> Any:
-    """`xarray.Dataset` of voltages, and of what is beside them in these extras, over (day, step, node)."""
+    """`xarray.Dataset` of voltages, and of what else these extras hold, over (day, step, node)."""
     along = "day", "step", "node"
-    columns = {
-        column.name: column
-        for column in (*schema.voltage_columns(1), *extras.columns(1, folder=schema.LOADS))
-    }
+    known = (*schema.voltage_columns(1), *extras.columns(1, folder=schema.LOADS))
+    columns = {column.name: column for column in known}
     arrays: dict[str, Any] = {}
     for name, values in corpus.node_series(days, nodes, with_loads=extras.loads).items():
         own = columns[name]

@@ -2,7 +2,7 @@
 
 `released_columns` is the table: file, name, type, unit and meaning of every column. Writer, reader and
 validator make their schemas of it, and manifest, dataset card and Zarr store describe a release by it.
-`EXTRAS` is its part that a corpus may hold beside its voltages: an array more is an entry more.
+`EXTRAS` is its part that a corpus may hold besides its voltages: an array more is an entry more.
 
 **Files.** `data/part-*.parquet` and `loads/part-*.parquet` have a row per (day, node),
 `feeder/part-*.parquet` a row per day; all three are split into the same parts. `nodes.parquet`,
@@ -32,7 +32,7 @@ FORMAT = "dp-powerflow corpus, version 1"
 
 DATA, LOADS, FEEDER = "data", "loads", "feeder"
 BESIDE = (LOADS, FEEDER)
-"""Folders of parts beside the voltages."""
+"""Folders of parts besides the voltages."""
 FOLDERS = (DATA, *BESIDE)
 NODES_FILE, DAYS_FILE = "nodes.parquet", "days.parquet"
 BUSES_FILE, CONNECTIONS_FILE = "buses.parquet", "connections.parquet"
@@ -130,7 +130,7 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class ExtrasLayout:
-    """What a corpus holds beside its voltages; by default nothing.
+    """What a corpus holds besides its voltages; by default nothing.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class ExtrasLayout:
 
     @classmethod
     def of(cls, holds: Collection[str], counts: Mapping[str, int]) -> ExtrasLayout:
-        """The layout with these arrays, and so many elements of those that have any."""
+        """The layout with these arrays, and these numbers of elements where an array counts any."""
         told = {array.held: counts.get(array.held, array.name in holds) for array in EXTRAS}
         return cls(**{field.name: told[field.name] for field in fields(cls)})  # type: ignore[arg-type]
 
@@ -182,7 +182,7 @@ class ExtrasLayout:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of the files that are there, beside `data`."""
+        """Folders of the files that are there, besides `data`."""
         return tuple(dict.fromkeys(array.folder for array in self.arrays))
 
     def columns(self, steps: int, *, folder: str | None = None, of: str | None = None) -> Iterator[Column]:
@@ -269,7 +269,7 @@ def voltage_columns(steps: int) -> Iterator[Column]:
 
 @dataclass(frozen=True)
 class ExtraArray:
-    """An array that a corpus may hold beside its voltages.
+    """An array that a corpus may hold besides its voltages.
 
     Attributes
     ----------
@@ -317,25 +317,20 @@ def _powers(active: str, reactive: str, means: str) -> tuple[Column, ...]:
 _TAP = Column("", "r{}_tap", "int16", "tap of regulator {}, 0 is neutral")
 _CLOSED = Column("", "c{}_closed", "bool", "whether capacitor {} is closed")
 _LOCKED = Column("", "locked", "bool", "whether a control was locked because it hunted")
-_SCALED = Column(
-    "",
-    "scaled_down",
-    "int16",
-    "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution",
-)
+_LOWERED = "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution"
+_SCALED = Column("", "scaled_down", "int16", _LOWERED)
 _HEAD = _powers("s{}_p_kw", "s{}_q_kvar", "power that source phase {} feeds into the feeder")
+_INJECTED = _powers("g_kw", "g_kvar", "power injected at every step")
 EXTRAS = (
     ExtraArray("loads", LOADS, "loads", "node", _powers("p_kw", "q_kvar", "power drawn at every step")),
-    ExtraArray(
-        "generation", LOADS, "generation", "node", _powers("g_kw", "g_kvar", "power injected at every step")
-    ),
+    ExtraArray("generation", LOADS, "generation", "node", _INJECTED),
     ExtraArray("head", FEEDER, "source_phases", "source_phase", _HEAD),
     ExtraArray("taps", FEEDER, "regulators", "regulator", (_TAP,)),
     ExtraArray("capacitors", FEEDER, "capacitors", "capacitor", (_CLOSED,)),
     ExtraArray("locked", FEEDER, "states", None, (_LOCKED,)),
     ExtraArray("scaled_down", FEEDER, "scaled_down", None, (_SCALED,)),
 )
-"""Every array that a corpus may hold beside its voltages, in the order of its columns."""
+"""Every array that a corpus may hold besides its voltages, in the order of its columns."""
 NOTHING = ExtrasLayout()
 """Of a corpus with voltages only."""
 
@@ -453,7 +448,7 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
 
 
 def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
-    """What there is beside the voltages, from the names of the columns of the files, by folder."""
+    """What there is besides the voltages, from the names of the columns of the files, by folder."""
     found: dict[str, int] = {}
     for array in EXTRAS:
         pattern = re.compile(array.columns[0].name.replace("{}", r"\d+"))

@@ -1,7 +1,7 @@
 """Where a corpus is: a local path, or a URL of an object store through fsspec (extra `storage`).
 
-A store has neither folders nor renaming, but an object is there whole or not at all. Who may read it is the
-store's business, and so are credentials: they come from the environment, never from a URL or a config.
+A store has neither folders nor renaming, but an object is there whole or not at all. The store
+decides who may read it. Credentials come from the environment, never from a URL or a config.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -47,7 +47,7 @@ _CLIENT_ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""What the clients of the stores raise beside OSError; looked up only where such a client is loaded."""
+"""What the clients of the stores raise besides OSError; looked up only where such a client is loaded."""
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"})
 
 
@@ -105,10 +105,6 @@ class RemotePath:
         """Remove the object; none is no error."""
         with self._asked() as (store, key), suppress(FileNotFoundError):
             store.rm_file(key)
-
-    def rename(self, target: object) -> NoReturn:
-        """A store has no renaming."""
-        raise CorpusError(f"{self} cannot be renamed to {target}: a store has no renaming; use local paths")
 
     def exists(self) -> bool:
         """Whether there is an object of this name."""

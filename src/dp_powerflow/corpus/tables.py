@@ -31,7 +31,7 @@ from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 MOST_PLACE = 1e12
-"""Largest size of a coordinate, in any unit: what is beyond is none, and could not be drawn."""
+"""Largest size of a coordinate, in any unit: beyond it nothing is a coordinate, or could be drawn."""
 
 Source: TypeAlias = Location | pa.BufferReader
 """A place, or the bytes of a file that were read already."""
@@ -437,10 +437,8 @@ def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
     day, expected = numbers(table.column("day")), np.arange(days.start, days.stop)
     if "node" not in table.column_names:
         return np.array_equal(day, expected)
-    node = numbers(table.column("node"))
-    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
-        node, np.tile(np.arange(nodes), len(days))
-    )
+    node, every = numbers(table.column("node")), np.tile(np.arange(nodes), len(days))
+    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(node, every)
 
 
 def find_extras(
@@ -450,7 +448,7 @@ def find_extras(
     folders: Iterable[str] = schema.BESIDE,
     files: Listed | None = None,
 ) -> ExtrasLayout:
-    """What a corpus holds beside its voltages, from its first part.
+    """What a corpus holds besides its voltages, from its first part.
 
     Parameters
     ----------
@@ -471,8 +469,7 @@ def find_extras(
     extras = schema.extras_in({folder: fields.names for folder, fields in schemas.items()})
     for folder, fields in schemas.items():
         with loading(root / folder / schema.part_name(0)):
-            if not fields.equals(
-                schema.part_schema(folder, layout, extras, release_id, 0), check_metadata=True
-            ):
+            expected = schema.part_schema(folder, layout, extras, release_id, 0)
+            if not fields.equals(expected, check_metadata=True):
                 raise ValueError("not a part of this corpus")
     return extras

@@ -29,7 +29,7 @@ RELEASE_FILES = frozenset(
         *("registry.yaml", "README.md"),
     }
 )
-"""What a release may hold beside `data/` and the tables below."""
+"""What a release may hold besides `data/` and the tables below."""
 _TABLES = frozenset({schema.NODES_FILE, schema.DAYS_FILE, *schema.CONNECTION_FILES})
 _NOT_CONNECTED = (
     f"{' and '.join(schema.CONNECTION_FILES)} are not both there and whole, or contradict each other or the "
@@ -50,7 +50,7 @@ class CorpusReport:
     vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
     nodes : the node table, None if that cannot be read.
     hashes : SHA-256 of the files that were read, by relative path.
-    extras : what there is beside the voltages.
+    extras : what there is besides the voltages.
     n_powers : pairs of active and reactive power that were read and checked.
     n_scaled_down : snapshots whose powers were scaled down until there was a solution.
     days : dates and weather of the days, None if there are none or they cannot be read.
@@ -82,7 +82,7 @@ def validate_corpus(
 
     Parameters
     ----------
-    other_files : relative paths that may be there beside the corpus, for instance those a manifest lists;
+    other_files : relative paths that may be there besides the corpus, for instance those a manifest lists;
         whether they are there is not checked.
     """
     directory, seen = location(path), _Seen()
@@ -125,20 +125,9 @@ def validate_corpus(
         connections = stored.read_connections(directory, layout, release_id, buses, pairs, nodes)
     except (OSError, CorpusError):
         problems.append(_NOT_CONNECTED)
-    return CorpusReport(
-        tuple(problems),
-        layout,
-        release_id,
-        seen.n,
-        (seen.low, seen.high) if seen.low <= seen.high else None,
-        nodes,
-        seen.hashes,
-        extras,
-        seen.powers // 2,
-        seen.scaled_down,
-        days,
-        connections,
-    )
+    between = (seen.low, seen.high) if seen.low <= seen.high else None
+    others = extras, seen.powers // 2, seen.scaled_down, days, connections
+    return CorpusReport(tuple(problems), layout, release_id, seen.n, between, nodes, seen.hashes, *others)
 
 
 @dataclass
@@ -192,10 +181,8 @@ def _names_below(directory: Location, other_files: frozenset[str]) -> tuple[list
             return list(directory.below()), []
     names, problems = [], []
     folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
-    folders |= {
-        schema.DATA,
-        *(folder for folder in schema.BESIDE if any((directory / folder).glob("part-*"))),
-    }
+    beside = (folder for folder in schema.BESIDE if any((directory / folder).glob("part-*")))
+    folders |= {schema.DATA, *beside}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):

@@ -170,7 +170,7 @@ class CorpusWriter:
     target : the directory to be made, or the URL; must not exist.
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
-    extras : what is written beside the voltages; by default nothing.
+    extras : what is written besides the voltages; by default nothing.
     stage : hexadecimal digest of everything that decides the bytes; a stage of any other is never continued.
     sound : files that this process has written or checked, by name and version.
     """
@@ -313,7 +313,7 @@ class CorpusWriter:
         ----------
         part : which part; it holds the days `layout.days_of(part)`.
         voltages : complex array (day, step, node) [p.u.], or where a solver left it.
-        extras : what goes beside them: exactly what `CorpusWriter.extras` says.
+        extras : what goes besides them: exactly what `CorpusWriter.extras` says.
 
         Returns
         -------
@@ -334,7 +334,7 @@ class CorpusWriter:
         layout, days, arrays = self.layout, self.layout.days_of(part), extras or {}
         if arrays.keys() != set(self.extras.holds):
             wanted, got = (", ".join(names) or "nothing" for names in (self.extras.holds, arrays))
-            raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
+            raise CorpusError(f"besides its voltages part {part} needs {wanted}, and got {got}")
         for name, values in ("voltages", voltages), *arrays.items():
             shape = self.extras.shape_of(name, len(days), layout)
             if values.shape != shape:
@@ -371,19 +371,15 @@ class CorpusWriter:
 
         The node table has their columns too (`Connections.of_nodes`).
         """
-        made = (
-            {}
-            if connections is None
-            else tables.encode_connections(self.layout, self.release_id, connections)
-        )
-        return self.write_files(made)
+        if connections is None:
+            return {}
+        return self.write_files(tables.encode_connections(self.layout, self.release_id, connections))
 
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
-        made = (
-            {} if days is None else {schema.DAYS_FILE: tables.encode_days(self.layout, self.release_id, days)}
-        )
-        return self.write_files(made)
+        if days is None:
+            return {}
+        return self.write_files({schema.DAYS_FILE: tables.encode_days(self.layout, self.release_id, days)})
 
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
@@ -393,14 +389,8 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        taken = {
-            "..",
-            schema.NODES_FILE,
-            schema.BUSES_FILE,
-            schema.CONNECTIONS_FILE,
-            schema.DAYS_FILE,
-            *schema.FOLDERS,
-        }
+        tables = schema.NODES_FILE, schema.DAYS_FILE, *schema.CONNECTION_FILES
+        taken = {"..", *tables, *schema.FOLDERS}
         if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
             raise CorpusError(
                 f"a file added to a release has a relative path outside {schema.DATA}/, not {name!r}"

@@ -13,7 +13,7 @@ about networks that are not in it: charged outside the fleet, or of feeders that
 files may have been exported again under other names. About them only the data owner can answer, in the
 config.
 
-Its config is one TOML file; unknown keys are errors that name the nearest key. The sections are those of a
+Its config is one TOML file; unknown keys are errors that name the nearest key. The sections are as in a
 release (`config`). What differs: `[fleet]` stands in place of `[release]` and lists the feeders, `[feeder]`
 holds what all feeders share, and `[overrides]` what one feeder has in place of that.
 """

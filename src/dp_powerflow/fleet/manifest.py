@@ -206,15 +206,9 @@ def _feeder(entry: FeederEntry) -> dict[str, Any]:
         "name": entry.name,
         "release": manifest.release.id,
         "manifest_file_sha256": entry.sha256,
-        "days": manifest.data.days,
-        "steps_per_day": manifest.data.steps_per_day,
-        "nodes": manifest.data.nodes,
-        "customers": {
-            "epsilon": loads.epsilon,
-            "delta": loads.delta,
-            "rho": loads.rho,
-            "load_points": manifest.declared_public.load_points,
-        },
+        **manifest.data.model_dump(include={"days", "steps_per_day", "nodes"}),
+        "customers": loads.model_dump(include={"epsilon", "delta", "rho"})
+        | {"load_points": manifest.declared_public.load_points},
         "network": network.model_dump(include={"mode", "kind", "epsilon", "delta"}),
         "network_with_earlier_releases": manifest.composition.network.promise.model_dump(),
     }
@@ -236,20 +230,14 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry]) -> Page:
     # ε, or ε* where no differential privacy is promised of some network.
     sign = " or ".join(sorted({entry.manifest.guarantee.network.sign for entry in entries}))
     header = ("feeder", "days", "nodes", "ε, customers", f"{sign}, network")
-    table = Table(
-        header,
-        tuple(map(_row, entries)),
-        "One row per feeder. A click on a column sorts by it.",
-        frozenset(range(1, len(header))),
-        sortable=True,
-    )
+    caption, numeric = "One row per feeder. A click on a column sorts by it.", range(1, len(header))
+    table = Table(header, tuple(map(_row, entries)), caption, frozenset(numeric), sortable=True)
     sections = (
         *_warnings(entries),
         Section("feeders", "Feeders", (), (table,)),
         Section("privacy", "What is protected", (), _promises(entries)),
     )
-    summary = {"fleet": fleet_id, "feeders": len(entries), "feeder_days": days}
-    return Page(f"Fleet {fleet_id}", None, lead, sections, summary=summary)
+    return Page(f"Fleet {fleet_id}", None, lead, sections)
 
 
 def _how_many(count: int) -> str:

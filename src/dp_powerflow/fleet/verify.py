@@ -65,7 +65,7 @@ from dp_powerflow.manifest.verify import (
     read_manifest,
     verify_release,
 )
-from dp_powerflow.pipeline.audit import verify_private
+from dp_powerflow.pipeline.audit import balances_after, verify_private
 from dp_powerflow.pipeline.plan import committed, kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
@@ -322,13 +322,7 @@ def _contradictions(
         ("loads", "customers", stated.loads, paid.__contains__),
         ("network", "network", stated.network, of_network),
     ):
-        balances = [
-            account.as_of(spend.entry).balance
-            for account in accounts
-            if account.kind.stem.startswith(stem)
-            for spend in account.spends
-            if counts(spend.release_id)
-        ]
+        balances = balances_after([own for own in accounts if own.kind.stem.startswith(stem)], counts)
         figures = [account_of(balance).model_dump(include=_FIGURES) for balance in balances]
         if not balances:
             yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."

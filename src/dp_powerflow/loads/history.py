@@ -343,14 +343,13 @@ def find_export(
     judged
         (load point,) false for what no meter read; None for all true.
     """
+
+    def drawn_and_fed_in(load: FloatArray) -> Iterable[FloatArray]:
+        for wanted, size in ((load > 0.0, load), (load < -floor_kw, -load)):
+            yield np.where(wanted, size, 0.0).sum(axis=(1, 2))
+
     with np.errstate(over="ignore"):  # of wild readings
-        sums = per_customer(
-            load_kw,
-            lambda load: (
-                np.where(wanted, size, 0.0).sum(axis=(1, 2))
-                for wanted, size in ((load > 0.0, load), (load < -floor_kw, -load))
-            ),
-        )
+        sums = per_customer(load_kw, drawn_and_fed_in)
     drawn, fed_in = sums if judged is None else sums[:, judged]
     share = float(fed_in.sum() / max(float(drawn.sum()), 1e-300))
     return Export(share, int(np.count_nonzero(fed_in > most * drawn)), drawn.size)

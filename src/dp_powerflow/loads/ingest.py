@@ -118,14 +118,12 @@ class MeterTable:
         try:
             yield from self._open_csv(types)
         except pa.ArrowInvalid as error:
-            ragged = "Expected" in str(error) and "columns" in str(error)
-            raise (self._ragged() if ragged else self._not_numbers(numbers)) from None
-
-    def _ragged(self) -> LoadDataError:
-        return LoadDataError(
-            f"the rows of {self.path} do not all have {len(self.columns)} cells; check the delimiter and the "
-            "header"
-        )
+            if not ("Expected" in str(error) and "columns" in str(error)):
+                raise self._not_numbers(numbers) from None
+            raise LoadDataError(
+                f"the rows of {self.path} do not all have {len(self.columns)} cells; check the delimiter and "
+                "the header"
+            ) from None
 
     def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
         options = pa_csv.ConvertOptions(
@@ -274,12 +272,6 @@ def open_table(path: str | Path, fmt: MeterFormat) -> MeterTable:
     return MeterTable(path, columns, fmt)
 
 
-def doubles(batch: Any, index: int) -> FloatArray:
-    """Column of a batch as (row,) doubles, NaN where there is no value."""
-    values: FloatArray = batch.column(index).to_numpy(zero_copy_only=False)
-    return values
-
-
 def _is_csv(path: Path) -> bool:
     suffix = path.suffix.lower()
     if suffix in _TEXT_SUFFIXES:
@@ -305,7 +297,7 @@ def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
 
 
 def _parquet_files(path: Path) -> list[Path]:
-    """The file, or those of a folder and the folders in it, in the order of their names."""
+    """The file, or the files in a folder and its subfolders, in the order of their names."""
     found = (file for file in path.rglob("[!._]*") if file.suffix in (".parquet", ".pq"))
     return sorted(found) or [path]
 
@@ -321,6 +313,7 @@ def _parquet_header(path: Path) -> tuple[str, ...]:
 
 
 def _to_numpy(array: Any) -> Any:
+    """Of numbers (row,) doubles, NaN where there is no value."""
     return array.to_numpy(zero_copy_only=False)
 
 
@@ -417,7 +410,7 @@ def read_wide(
         slots = target.slots(stamps, _is_repeat_of(seen, stamps, grid))
         for k in range(len(wanted)):
             own = np.full(batch.num_rows, target.index[listed[k % len(listed)]], dtype=np.int32)
-            target.quantities[k // len(listed)].add(own, slots, doubles(batch, k))
+            target.quantities[k // len(listed)].add(own, slots, _to_numpy(batch.column(k)))
         read += batch.num_rows
     return check_history(target.finish(services, read, ids), rules or IngestRules())
 
@@ -505,7 +498,7 @@ def _fill_from_long(
     for batch in table.batches(values, (columns.customer, columns.time)):
         own = seen.see(batch.column(len(values)), table, columns.customer)
         stamps = table.stamps(batch.column(len(values) + 1), columns.time)
-        readings = [doubles(batch, i) for i in range(len(values))]
+        readings = [_to_numpy(batch.column(i)) for i in range(len(values))]
         if stamps.wall:
             # the earlier of two equal stamps can be many batches away: wait for the end of the file
             unclear = target.grid.is_ambiguous(stamps.seconds) & (own >= 0)

@@ -73,12 +73,8 @@ def count_clipped(
     placeholder
         (load point,) true for what no meter read.
     """
-    outside = np.array(
-        [
-            (np.count_nonzero(load < low), np.count_nonzero(load > high))
-            for load, low, high in zip(history.load_kw, *bounds_kw, strict=True)
-        ]
-    ).T
+    each = zip(history.load_kw, *bounds_kw, strict=True)
+    outside = np.array([(np.sum(load < low), np.sum(load > high)) for load, low, high in each]).T
     below, above = outside[:, ~placeholder]
     size = history.n_days * history.n_steps
     mostly = below + above > size / 2
@@ -544,10 +540,8 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
             quantity=quantity.name,
             readings=quantity.counts,
             expected=len(raw.customers) * int(np.count_nonzero(exists)),
-            missing=int(found.missing.sum()),
             filled=gaps,
-            negative=int(found.negative.sum()),
-            zero=int(found.zero.sum()),
+            **{name: int(getattr(found, name).sum()) for name in ("missing", "negative", "zero")},
             floored=int(floored.sum()) if quantity is raw.quantities[0] else 0,
         )
         for quantity, found, gaps in zip(raw.quantities, counts, filled, strict=True)

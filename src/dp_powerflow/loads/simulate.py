@@ -113,7 +113,7 @@ _TIMER = 2.5  # most that a timer adds to a heat pump's running time, over what 
 _UNIFORM = 1.7320508075688772  # √3: ±it is the range of a uniform law of unit variance
 _OWN = 24  # draws of a home for good
 _COLD, _USES, _PUMP = slice(3, 27), slice(27, 123), slice(123, 187)  # draws for a day; used again if few
-_PER_DAY = 187  # with those of presence, hot water and level, which come first
+_PER_DAY = 187  # with the draws of presence, hot water and level, which come first
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Homes:
-    """What the homes of a class have in them. Kilowatts are those of a home of size 1.
+    """What the homes of a class have in them. Kilowatts are for a home of size 1.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ class Homes:
         )
 
     def _heat_water(self, meter: _Meter, size: float, own: FloatArray, days: _Days) -> None:
-        """A boiler heats from the home's own time, or that of its group, for as long as it needs."""
+        """A boiler heats from the time of the home, or of its group, for as long as it needs."""
         has, start, switched, power = own
         if has >= self.boiler_share:
             return
@@ -355,7 +355,7 @@ def _uses(
     draws: FloatArray,
 ) -> None:
     """Each kind (kW, minutes, per day) so often, at times of day drawn by their weights."""
-    slots = (draws.shape[1] - kinds.shape[0]) // 3  # after them come those of how often
+    slots = (draws.shape[1] - kinds.shape[0]) // 3  # after them come the draws of how often
     for d in range(level.size):
         before = times[int(weekend[d])]
         k = 0

@@ -29,7 +29,7 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
 """In place of a slot: not in the days asked for, not on a multiple of the step, jumped over by the clock."""
 ACCEPTED, NO_VALUE, NOT_FINITE = 0, 1, 2
-"""Places of a tally; after them come those of stamps without a slot: outside, off the grid, skipped."""
+"""Places of a tally; after them come stamps without a slot: outside, off the grid, skipped."""
 TALLIES = 6
 
 Codes = NDArray[np.int32]
@@ -366,10 +366,8 @@ class ReadingGrid:
         self.grid = grid
         shapes = [(n_customers, grid.n_regular), (n_customers, grid.n_slots - grid.n_regular)]
         self._sums = (np.zeros(shapes[0]), np.zeros(shapes[1]))
-        self._counts: tuple[Counts, Counts] = (
-            np.zeros(shapes[0], dtype=np.uint8),
-            np.zeros(shapes[1], dtype=np.uint8),
-        )
+        regular, extra = (np.zeros(shape, dtype=np.uint8) for shape in shapes)
+        self._counts: tuple[Counts, Counts] = regular, extra
         self._tally = np.zeros(TALLIES, dtype=np.int64)
 
     def add(self, customers: Codes, slots: IntArray, values: FloatArray) -> None:
@@ -406,14 +404,6 @@ class ReadingGrid:
         either = np.where(np.isnan(first), second, first)
         means[:, doubled] = np.where(both, (first + second) / 2, either)
         accepted, no_value, not_finite, outside, off_grid, skipped = self._tally.tolist()
-        tally = ReadingCounts(
-            accepted=accepted,
-            no_value=no_value,
-            not_finite=not_finite,
-            duplicated=duplicated,
-            outside_days=outside,
-            off_grid=off_grid,
-            skipped_hour=skipped,
-            doubled_hour=int(both.sum()),
-        )
+        read, clock = (accepted, no_value, not_finite, duplicated), (skipped, int(both.sum()))
+        tally = ReadingCounts(*read, outside, off_grid, *clock)
         return means.reshape(len(means), len(self.grid.days), -1), tally

@@ -37,7 +37,7 @@ class Contents:
     keys : whether the keys of noise and draws still exist.
     commitment_sha256 : salted commitment to the internal report.
     tables : of a published twin; None without.
-    extras : what there is beside the voltages.
+    extras : what there is besides the voltages.
     scaled_down : snapshots whose powers were lowered until they had a solution.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
@@ -258,6 +258,7 @@ def _told(
     model: LoadModel, power_factor: float, classes: Mapping[str, float], minutes: float | None
 ) -> dict[str, Any]:
     """Entries of what is declared that follow from the load model, given power factors and correlation."""
+    parts = ((part.name, list(part.bounds)) for part in model.classes)
     return {
         "load_points": model.n_load_points,
         "days": model.n_days,
@@ -266,12 +267,8 @@ def _told(
         "load_scales": "public scale" if model.scaled else "kW",
         "node_classes": "declared" if model.public_labels else "drawn",
         "classes": [
-            {
-                "name": part.name,
-                "bounds": list(part.bounds),
-                "power_factor": classes.get(part.name, power_factor),
-            }
-            for part in model.classes
+            {"name": name, "bounds": bounds, "power_factor": classes.get(name, power_factor)}
+            for name, bounds in parts
         ],
         "estimator": model.estimator,
         "meters": _meters(model),
@@ -297,8 +294,20 @@ def _meters(model: LoadModel) -> dict[str, Any] | None:
 
 
 def _data(facts: Facts) -> dict[str, Any]:
-    layout, extras, found = facts.layout, facts.extras, facts.connections
-    return {
+    layout, extras, days, found = facts.layout, facts.extras, facts.days, facts.connections
+    told: dict[str, Any] = dict.fromkeys(("extras", "calendar", "connections"))
+    if extras.holds:
+        lowered = facts.scaled_down if extras.scaled_down else None
+        told["extras"] = {"holds": list(extras.holds), **extras.counts, "scaled_down_snapshots": lowered}
+    if days is not None:
+        first, holidays = days.calendar.first_day.isoformat(), days.calendar.holidays_within
+        dates = {"first_day": first, "holidays": [day.isoformat() for day in holidays]}
+        told["calendar"] = {**dates, "weather": list(days.names)}
+    if found is not None:
+        sizes = {"buses": found.n_buses, "sources": int(found.source.sum()), "pairs": found.n_pairs}
+        kinds, placed = [kind for kind in KINDS if kind in found.kinds], found.coordinates is not None
+        told["connections"] = {**sizes, "kinds": kinds, "coordinates": placed}
+    return told | {
         "days": layout.days,
         "steps_per_day": layout.steps,
         "step_minutes": facts.model.step_minutes,
@@ -307,29 +316,6 @@ def _data(facts: Facts) -> dict[str, Any]:
         "days_per_part": layout.days_per_part,
         "parts": layout.n_parts,
         "network_tables": facts.tables,
-        "extras": {
-            "holds": list(extras.holds),
-            **extras.counts,
-            "scaled_down_snapshots": facts.scaled_down if extras.scaled_down else None,
-        }
-        if extras.holds
-        else None,
-        "calendar": None
-        if facts.days is None
-        else {
-            "first_day": facts.days.calendar.first_day.isoformat(),
-            "holidays": [day.isoformat() for day in facts.days.calendar.holidays_within],
-            "weather": list(facts.days.names),
-        },
-        "connections": None
-        if found is None
-        else {
-            "buses": found.n_buses,
-            "sources": int(found.source.sum()),
-            "pairs": found.n_pairs,
-            "kinds": [kind for kind in KINDS if kind in found.kinds],
-            "coordinates": found.coordinates is not None,
-        },
     }
 
 
@@ -348,17 +334,13 @@ def delta_problem(delta: float, load_points: int) -> str | None:
 
 
 def codes_of(
-    policy: form.NetworkPolicy,
-    network: form.AccountSection,
-    delta: float,
-    insecure_seed: bool,
-    simulated: bool,
+    policy: form.NetworkPolicy, network: form.AccountSection, delta: float, seeded: bool, simulated: bool
 ) -> list[form.WarningCode]:
     """Warnings that follow from figures; the worst first."""
     found = {*policy.warnings, *weak_delta(delta)}
     if "network" not in found and network.is_weak:
         found.add("network-sum")
-    if insecure_seed:
+    if seeded:
         found.add("insecure-seed")
     if simulated:
         found.add("simulated-loads")
@@ -372,12 +354,8 @@ def weak_delta(delta: float) -> list[form.WarningCode]:
 
 def contradictions(facts: Facts) -> list[str]:
     """What cannot be true of a release, one sentence each; empty if the facts agree."""
-    return [
-        *_model_contradictions(facts),
-        *_account_contradictions(facts),
-        *_wrong_files(facts),
-        *facts.policy.contradictions(facts),
-    ]
+    own = _model_contradictions, _account_contradictions, _wrong_files
+    return [text for find in (*own, facts.policy.contradictions) for text in find(facts)]
 
 
 def _model_contradictions(facts: Facts) -> Iterator[str]:
@@ -435,7 +413,7 @@ def _account_contradictions(facts: Facts) -> Iterator[str]:
 
 
 def _wrong_files(facts: Facts) -> Iterator[str]:
-    """What cannot be true of the files beside the voltages."""
+    """What cannot be true of the files besides the voltages."""
     policy, days = facts.policy, facts.days
     if facts.extras.holds and not policy.derivable:
         yield "The release holds more than voltages, which its mode does not publish."

@@ -54,7 +54,7 @@ REQUIRED = {
     *(NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE),
     *(CARD_FILE, QUALITY_FILE),
 }
-"""Files beside the manifest and the voltages."""
+"""Files besides the manifest and the voltages."""
 DIGEST = "manifest_sha256"
 RELATIVE = 1e-9
 """Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
@@ -108,15 +108,8 @@ PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0)]
 """cos θ, negative where it is leading."""
 Software = Literal["dp-powerflow 0.6.0"]
 """What writes manifests of this form; a later version that does is added, so that no other can be named."""
-WarningCode = Literal[
-    "network",
-    "network-sum",
-    "coordinates",
-    "customers",
-    "insecure-seed",
-    "simulated-loads",
-    "evidence-not-required",
-]
+_OfFigures = Literal["network", "network-sum", "coordinates", "customers"]
+WarningCode = Literal[_OfFigures, "insecure-seed", "simulated-loads", "evidence-not-required"]
 """Why a release promises less than a reader expects; the worst first, in the order of the pages."""
 
 
@@ -150,7 +143,7 @@ class LoadsGuarantee(Section):
 
 
 class Tables(Section):
-    """Tables for graph models that are published beside the voltages.
+    """Tables for graph models that are published besides the voltages.
 
     Attributes
     ----------
@@ -281,7 +274,7 @@ _REGISTERED: dict[str, type[NetworkPolicy]] = {}
 
 
 def kinds_of_shared_accounts() -> set[AccountKind]:
-    """Kinds of accounts that are not charged under the id of a release, which ids of their own may repeat."""
+    """Kinds of accounts that are not charged under the id of a release, which their ids may repeat."""
     policies = _REGISTERED.values()
     return {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
 
@@ -480,7 +473,7 @@ class LoadClass(Section):
 
 
 class LoadFactor(Section):
-    """A power factor that some loads of the feeder have of their own, and how many."""
+    """A power factor that some loads of the feeder have for themselves, and how many."""
 
     power_factor: PowerFactor
     loads: Count
@@ -552,7 +545,7 @@ else:
 
 
 class Extras(Section):
-    """What is released beside the voltages, for all days: powers [kW, kvar], taps, states of capacitors."""
+    """What is released besides the voltages, for all days: powers [kW, kvar], taps, states of capacitors."""
 
     holds: Annotated[list[ExtraName], Field(min_length=1)]
     source_phases: Number
@@ -580,7 +573,7 @@ class ConnectionsOfNodes(Section):
 
     Attributes
     ----------
-    coordinates : whether those of the buses are published too.
+    coordinates : whether coordinates of the buses are published too.
     """
 
     buses: Count
@@ -591,7 +584,7 @@ class ConnectionsOfNodes(Section):
 
 
 class Data(Section):
-    """Shape of the corpus, and what there is beside the voltages."""
+    """Shape of the corpus, and what there is besides the voltages."""
 
     days: Count
     steps_per_day: Count
@@ -607,7 +600,7 @@ class Data(Section):
 
 
 class Publication(Section):
-    """What the data owner declares of the publication; None for what he does not state.
+    """What the data owner declares of the publication; None for what the owner does not state.
 
     The card repeats it beside the guarantees, so nothing is accepted that a config could not declare.
 
@@ -659,7 +652,7 @@ class Statement(Section, Generic[Network]):
 
 
 class Manifest(Statement[Network], Generic[Network]):
-    """`manifest.json`: the statement, the SHA-256 of every other file, and that of all of this."""
+    """`manifest.json`: the statement, the SHA-256 of every other file, and the SHA-256 of all of this."""
 
     files: Files
     manifest_sha256: Sha256
@@ -671,7 +664,7 @@ class Manifest(Statement[Network], Generic[Network]):
 
 @cache
 def in_mode(model: Any, policy: Any) -> Any:
-    """A model whose section on the network is that of one mode; kept, else each release makes it anew."""
+    """A model whose section on the network is for one mode; kept, else each release makes it anew."""
     return model[policy]
 
 
@@ -680,7 +673,7 @@ def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
 
     Parameters
     ----------
-    hashes : SHA-256 of every released file by relative path; that of the manifest itself is left out.
+    hashes : SHA-256 of every released file by relative path; the manifest itself is left out.
     """
     files = {name: digest for name, digest in sorted(hashes.items()) if name != MANIFEST_FILE}
     content = statement.model_dump() | {"files": files}
@@ -740,16 +733,15 @@ def schema_of(manifest: Any, title: str, policies: Iterable[type[NetworkPolicy]]
 
 def canonical_json(content: Mapping[str, Any]) -> bytes:
     """Canonical JSON: equal content, equal bytes."""
-    return (
-        json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    ).encode()
+    text = json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON of a manifest without the entry that holds it.
 
-    It finds accidents and careless edits. It is no signature: who wants to be sure of the author compares the
-    digest with one the data owner gave him by another way.
+    It finds accidents and careless edits. It is no signature: a reader who must be sure of the author
+    compares the digest with one that the data owner gave in another way.
     """
     rest = {name: value for name, value in content.items() if name != DIGEST}
     return hashlib.sha256(canonical_json(rest)).hexdigest()

@@ -106,15 +106,12 @@ def figures_of(statement: form.Statement[Any]) -> dict[str, Any]:
     """What templates call the entries of a manifest."""
     loads = statement.guarantee.loads
     return {
-        "release": statement.release,
+        **{name: getattr(statement, name) for name in ("release", "composition", "data", "publication")},
         "warnings": statement.release.warnings,
         "loads": loads,
         "network": statement.guarantee.network,
-        "composition": statement.composition,
         "queries": [(query, query.rho / loads.rho) for query in statement.load_queries],
         "declared": statement.declared_public,
-        "data": statement.data,
-        "publication": statement.publication,
         "per_day": loads.unit == "load-point-day",
     }
 
@@ -143,14 +140,18 @@ def registry_bytes(statement: form.Statement[Any]) -> bytes:
 
 def card_bytes(statement: form.Statement[Any]) -> bytes:
     """The card of a release; hashes do not enter."""
-    figures = {
-        **figures_of(statement),
-        "title": TITLE,
+    figures = _figures_for_hubs(statement) | {"title": TITLE}
+    return card(_front_matter(statement), rendered("card.md", Words.of(statement), figures))
+
+
+def _figures_for_hubs(statement: form.Statement[Any]) -> dict[str, Any]:
+    """What templates of card and metadata call the entries of a manifest."""
+    publication = statement.publication
+    return figures_of(statement) | {
         "tables": list(published_tables(statement)),
         "not_stated": NOT_STATED,
-        "citation": cited_as(statement.publication, statement.release.id).splitlines(),
+        "citation": cited_as(publication, statement.release.id),
     }
-    return card(_front_matter(statement), rendered("card.md", Words.of(statement), figures))
 
 
 def card(front_matter: Mapping[str, Any], text: bytes) -> bytes:
@@ -164,17 +165,10 @@ def croissant_bytes(statement: form.Statement[Any], hashes: Mapping[str, str]) -
 
     Parameters
     ----------
-    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
+    hashes : SHA-256 by relative path; of `model.json` and of the tables of nodes and, where there are
         any, of buses, connections and days are needed; of the parts the manifest tells.
     """
-    figures = {
-        **figures_of(statement),
-        "tables": list(published_tables(statement)),
-        "hubs": _hubs(),
-        "hashes": hashes,
-        "not_stated": NOT_STATED,
-        "citation": cited_as(statement.publication, statement.release.id),
-    }
+    figures = _figures_for_hubs(statement) | {"hubs": _hubs(), "hashes": hashes}
     dataset = json.loads(rendered("croissant.json", Words.of(statement), figures))
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
@@ -224,7 +218,7 @@ def _quoted(words: str) -> str:
 
 
 def literally(words: str) -> str:
-    """Words of the data owner as Markdown that shows them as they are: no heading, link or HTML of his."""
+    """Words of the data owner as Markdown shows them unchanged: they make no heading, link or HTML."""
     return re.sub(r"([\\`*_{}\[\]<>#|~&!$])", r"\\\1", words)
 
 
@@ -251,15 +245,11 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 }
 """What templates call to show a figure; `right` is how often the best test between two networks is right, in
 percent, if either is as likely."""
+_OF_FORM = ("LARGEST_DELTA", "LARGEST_EPSILON", "NO_PROTECTION", "NO_PROTECTION_OF_CUSTOMERS")
 _CONSTANTS = {
-    "LARGEST_DELTA": form.LARGEST_DELTA,
-    "LARGEST_EPSILON": form.LARGEST_EPSILON,
-    "NO_PROTECTION": form.NO_PROTECTION,
-    "NO_PROTECTION_OF_CUSTOMERS": form.NO_PROTECTION_OF_CUSTOMERS,
+    **{name: getattr(form, name) for name in _OF_FORM},
+    **{name: getattr(schema, name) for name in ("POWER_GRID", "VA_GRID", "VM_GRID")},
     "EXTRAS": {array.name: array.means for array in schema.EXTRAS},
-    "POWER_GRID": schema.POWER_GRID,
-    "VA_GRID": schema.VA_GRID,
-    "VM_GRID": schema.VM_GRID,
 }
 
 
@@ -309,14 +299,12 @@ def published_tables(statement: form.Statement[Any]) -> Iterator[PublishedTable]
     """All tables that a release holds, voltages first."""
     data = statement.data
     found: dict[str, list[schema.Column]] = {}
-    for column in schema.released_columns(
-        schema.CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part),
-        schema.ExtrasLayout()
-        if data.extras is None
-        else schema.ExtrasLayout.of(data.extras.holds, dict(data.extras)),
-        weather=None if data.calendar is None else tuple(data.calendar.weather),
-        coordinates=None if data.connections is None else data.connections.coordinates,
-    ):
+    layout = schema.CorpusLayout(data.days, data.steps_per_day, data.nodes, data.days_per_part)
+    held = data.extras
+    extras = schema.NOTHING if held is None else schema.ExtrasLayout.of(held.holds, dict(held))
+    weather = None if data.calendar is None else tuple(data.calendar.weather)
+    placed = None if data.connections is None else data.connections.coordinates
+    for column in schema.released_columns(layout, extras, weather=weather, coordinates=placed):
         found.setdefault(column.file, []).append(column)
     for table in _hubs()["tables"]:
         if table["files"] in found:
@@ -335,17 +323,13 @@ def _twin_tables(holds: str) -> Iterator[PublishedTable]:
     yield PublishedTable("twin_rows", "twin-rows", rows, "One row per node.", means, numbered)
     for table in sorted(TABLES):
         files = f"twin/{table_directory(table)}/*/*.parquet"
-        yield PublishedTable(
-            f"twin_{table.removesuffix('_data')}",
-            f"twin-{table}",
-            files,
-            "One row per scenario and row of the table.",
-            f"{table} of the twin ({holds}), in the layout of gridfm-datakit",
-            tuple(
-                schema.Column(files, name, kind, f"{name} of {table} in the gridfm-datakit layout")
-                for name, kind in TABLES[table].items()
-            ),
+        name, each = f"twin_{table.removesuffix('_data')}", "One row per scenario and row of the table."
+        means = f"{table} of the twin ({holds}), in the layout of gridfm-datakit"
+        columns = tuple(
+            schema.Column(files, column, kind, f"{column} of {table} in the gridfm-datakit layout")
+            for column, kind in TABLES[table].items()
         )
+        yield PublishedTable(name, f"twin-{table}", files, each, means, columns)
 
 
 def _front_matter(statement: form.Statement[Any]) -> dict[str, Any]:
@@ -404,23 +388,13 @@ def promise_of(statement: form.Statement[Any]) -> Promise:
     """Both guarantees in words."""
     words, network = Words.of(statement), statement.guarantee.network
     secret, loads = not statement.release.insecure_seed, statement.guarantee.loads
-    return Promise(
-        loads=Guarantee(
-            "The customers",
-            f"ε ≤ {form.at_most(loads.epsilon)}",
-            words.text("customers_means"),
-            tuple(words["customers"]),
-            secret,
-        ),
-        network=Guarantee(
-            "The network",
-            network.figure,
-            words.text("network_means"),
-            tuple(words["network"]),
-            network.holds and secret,
-        ),
-        warnings=tuple(words["warnings"]),
-    )
+
+    def promised(whom: str, figure: str, holds: bool) -> Guarantee:
+        means, sentences = words.text(f"{whom}_means"), tuple(words[whom])
+        return Guarantee(f"The {whom}", figure, means, sentences, holds and secret)
+
+    customers = promised("customers", f"ε ≤ {form.at_most(loads.epsilon)}", True)
+    return Promise(customers, promised("network", network.figure, network.holds), tuple(words["warnings"]))
 
 
 def quality_page(
@@ -469,7 +443,7 @@ def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
 def write_documents(
     writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str], progress: Progress | None = None
 ) -> str:
-    """Write everything beside the voltages; the manifest, which lists all other files, comes last.
+    """Write everything besides the voltages; the manifest, which lists all other files, comes last.
 
     Parameters
     ----------
@@ -483,12 +457,9 @@ def write_documents(
     statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
     if inputs.connections is not None:
         nodes = inputs.connections.of_nodes(nodes)
-    tables = {
-        **writer.write_nodes(nodes),
-        **writer.write_connections(inputs.connections),
-        **writer.write_days(inputs.days),
-    }
-    # From the files as they are, so that anybody can make the page again.
+    tables = writer.write_nodes(nodes) | writer.write_connections(inputs.connections)
+    tables |= writer.write_days(inputs.days)
+    # From the written files, so that anybody can make the page again.
     corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
     page = measure(corpus, promise_of(statement), progress=progress).to_html()
     known = {

@@ -58,7 +58,7 @@ def review(place: Location, report: VerifyReport, signers: Sequence[str] = ()) -
     signed = [each for each in signatures_at(place).values() if each is not None and each.holds]
     figures = render.figures_of(manifest) | {
         "report": report,
-        "seen": render.quality_of_release(open_corpus(place)).summary if report.intact else None,
+        "seen": render.quality_of_release(open_corpus(place)).voltages if report.intact else None,
         "persons": [(k, rho_to_epsilon(k * k * loads.rho, loads.delta)) for k in _SERVICES],
         "signers": [f"{each.who}{'' if each.public_key in signers else ', not compared'}" for each in signed],
     }

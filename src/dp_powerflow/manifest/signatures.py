@@ -97,14 +97,10 @@ def _loaded(path: Path, load: Any, kind: Any) -> Any:
 
 def make_signature(content: bytes, key: Ed25519PrivateKey, role: str) -> Signature:
     """The signature of a manifest, given its bytes."""
-    public = key.public_key().public_bytes_raw().hex()
+    public, digest = key.public_key().public_bytes_raw().hex(), sha256_of(content)
     try:
         made = Signature(
-            format=_FORMAT,
-            manifest_sha256=sha256_of(content),
-            role=role,
-            public_key=public,
-            signature="0" * 128,
+            format=_FORMAT, manifest_sha256=digest, role=role, public_key=public, signature="0" * 128
         )
     except ValidationError:
         raise ConfigError("a role is one line of at most 200 characters, such as 'privacy officer'") from None
@@ -144,7 +140,7 @@ def _read(path: Location) -> Signature | None:
 def check_signatures(
     directory: Location, content: bytes, required: int = 0, signers: Sequence[str] = ()
 ) -> Iterator[Check]:
-    """Whether all signatures hold, those that are required are there, and those of the signers.
+    """Whether all signatures hold, and whether the required ones and the ones of the signers are there.
 
     Parameters
     ----------

@@ -58,14 +58,10 @@ class TruePolicy(form.NetworkPolicy):
         network = config.network
         assert network.mode == "true-network"
         return cls(
-            mode="true-network",
             kind="per-instance evidence",
-            bound=network.bound,
-            radius=network.radius,
+            **{name: getattr(network, name) for name in ("mode", "bound", "radius", "epsilon", "delta")},
             base_mva=config.feeder.base_mva,
             days=config.release.days,
-            epsilon=network.epsilon,
-            delta=network.delta,
             evidence_required=network.require_evidence,
             weak=[],
         ).recomputed()

@@ -13,25 +13,22 @@ from dp_powerflow.grid.quantities import TRANSFORMER, WITHOUT, Figure, Protected
 from dp_powerflow.manifest import model as form
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind
-from dp_powerflow.twin.design import (
-    DELTA_LIMIT,
-    LOG_GRID,
-    TwinDesign,
-    TwinGuarantee,
-    twin_guarantee,
-    twin_neighbours,
-)
+from dp_powerflow.twin.design import DELTA_LIMIT, LOG_GRID, TwinDesign, twin_guarantee, twin_neighbours
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
     from dp_powerflow.manifest.build import Facts
 
 CHANGES = (0.05, 0.5)
-"""Changes of one element that a guarantee is always stated for, beside its own."""
+"""Changes of one element that a guarantee is always stated for, besides its own."""
 GROUPS = (2, 10)
 """Numbers of elements changed together that the guarantee of a twin is also stated for."""
 VOLTAGES, WITH_LOADS = "voltages", "network and loads"
 _VERSION = "_version-"
+_OF_DESIGN, _PROMISED = (
+    ("noise", "change", "charging_epsilon", "code_epsilon"),
+    ("epsilon", "delta", "advantage", "mu"),
+)
 _Element = Literal["line", "transformer", "capacitor", "pv"]
 _Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "pv"]
 Weak = Literal["epsilon", "delta", "coordinates"]
@@ -74,9 +71,9 @@ class TwinPolicy(form.NetworkPolicy):
     twin : its public name, the same in every release made on it.
     presence : None where every protected figure must be there.
     published : what is released of the twin: `voltages`, `network`, or `network and loads`.
-    all_nodes : whether every node is released, or those with a load of their own.
+    all_nodes : whether every node is released, or only nodes with their own load.
     controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.
-    coordinates : whether those of the buses are declared public and released.
+    coordinates : whether coordinates of the buses are declared public and released.
     """
 
     account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
@@ -147,18 +144,12 @@ class TwinPolicy(form.NetworkPolicy):
                 **choices,
                 "mode": "twin-network",
                 "kind": "differential privacy",
-                "noise": design.noise,
-                "change": design.change,
+                **{name: getattr(design, name) for name in _OF_DESIGN},
                 "protected": asdict(design.protected),
                 "presence": presence,
-                "charging_epsilon": design.charging_epsilon,
-                "code_epsilon": design.code_epsilon,
                 "epsilon_granted": design.epsilon,
                 "scales": {name: part.scale for name, part in design.parts.items()},
-                "epsilon": promised.epsilon,
-                "delta": promised.delta,
-                "advantage": promised.advantage,
-                "mu": promised.mu,
+                **{name: getattr(promised, name) for name in _PROMISED},
                 "epsilon_by_element": dict(promised.epsilon_of),
                 "changes": changes,
                 "groups": [changed(design, design.change, elements) for elements in GROUPS],
@@ -176,12 +167,9 @@ class TwinPolicy(form.NetworkPolicy):
         """Its public constants."""
         return TwinDesign(
             epsilon=self.epsilon_granted,
-            change=self.change,
             protected=Protected(**self.protected.model_dump()),
-            noise=self.noise,
             delta=self.delta,
-            charging_epsilon=self.charging_epsilon,
-            code_epsilon=self.code_epsilon,
+            **{name: getattr(self, name) for name in _OF_DESIGN},
         )
 
     @property
@@ -278,15 +266,11 @@ class TwinPolicy(form.NetworkPolicy):
 def changed(design: TwinDesign, change: float, elements: int) -> dict[str, Any]:
     """One row of figures; none where the noise says nothing any more."""
     try:
-        found: TwinGuarantee | None = twin_guarantee(design, change, elements=elements)
+        found = twin_guarantee(design, change, elements=elements)
+        figures: tuple[float | None, float | None] = found.epsilon, found.advantage
     except PrivacyError:
-        found = None
-    figures = (None, None) if found is None else (found.epsilon, found.advantage)
-    return {
-        "change": change,
-        "elements": elements,
-        **dict(zip(("epsilon", "advantage"), figures, strict=True)),
-    }
+        figures = None, None
+    return {"change": change, "elements": elements, "epsilon": figures[0], "advantage": figures[1]}
 
 
 def charged_as(twin_id: str, version: int) -> str:

@@ -72,7 +72,7 @@ class VerifyReport:
 
     @property
     def intact(self) -> bool:
-        """Whether everything agrees, be it a release or a demonstration."""
+        """Whether everything agrees, in a release or a demonstration."""
         return all(check.ok for check in self.checks if check.name != SEED)
 
     @property
@@ -229,14 +229,9 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
     """
     listed = form.json_object(content).get("files")
     model = begin(directory)
-    corpus = validate_corpus(
-        directory,
-        other_files={
-            name
-            for name in (*(listed if isinstance(listed, dict) else ()), form.MANIFEST_FILE)
-            if name.split("/")[0] not in (DATA, *BESIDE)
-        }.union(signature_files(directory)),
-    )
+    stated = (*(listed if isinstance(listed, dict) else ()), form.MANIFEST_FILE)
+    others = {name for name in stated if name.split("/")[0] not in (DATA, *BESIDE)}
+    corpus = validate_corpus(directory, other_files=others | signature_files(directory))
     known = dict(corpus.hashes) | {form.MANIFEST_FILE: form.sha256_of(content)}
     hashes, small = _read_files(directory, known, {} if model is None else {form.MODEL_FILE: model})
     if meanwhile is not None:
@@ -297,11 +292,7 @@ def files_below(directory: Location) -> dict[str, bool]:
     below = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
     found = {name: path for name, path in below.items() if name not in own}
     plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
-    return {
-        name: plain[name]
-        for name, path in found.items()
-        if plain[name] or path.is_symlink() or not path.is_dir()
-    }
+    return {name: plain[name] for name, path in found.items() if path.is_symlink() or not path.is_dir()}
 
 
 # ------------------------------------------------------------------- the load model, derived again
@@ -491,11 +482,8 @@ def _check_corpus(opened: Opened) -> form.Check:
 
     def problems() -> Iterator[str]:
         yield from report.problems
-        if (
-            report.release_id is not None
-            and manifest is not None
-            and report.release_id != manifest.release.id
-        ):
+        stated = None if manifest is None else manifest.release.id
+        if None not in (report.release_id, stated) and report.release_id != stated:
             yield "The voltages belong to another release than the manifest."
         declared = manifest is not None and manifest.data.connections is not None
         if report.nodes is not None and report.nodes.connected and not declared:
@@ -507,7 +495,7 @@ def _check_corpus(opened: Opened) -> form.Check:
 
 
 def costs_of(manifest: form.Manifest[Any]) -> tuple[QueryCost, ...]:
-    """The costs of the load queries, as they are stated."""
+    """The stated costs of the load queries."""
     return tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
 
 
@@ -516,7 +504,7 @@ def query_problems(manifest: form.Manifest[Any], stated: list[dict[str, Any]]) -
 
     Parameters
     ----------
-    stated : the queries as they are in the file.
+    stated : the queries of the file.
     """
     loads, costs = manifest.guarantee.loads, costs_of(manifest)
     for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):
@@ -548,13 +536,9 @@ def check_queries(opened: Opened) -> Iterator[form.Check]:
         elif opened.model.origin is None:
             yield f"{form.MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
 
-    figures = {
-        "count": len(costs),
-        "rho": rho,
-        "epsilon": rho_to_epsilon(rho, loads.delta),
-        "delta": loads.delta,
-    }
-    yield check("load privacy", problems(), found_good("load_privacy", **figures))
+    epsilon = rho_to_epsilon(rho, loads.delta)
+    good = found_good("load_privacy", count=len(costs), rho=rho, epsilon=epsilon, delta=loads.delta)
+    yield check("load privacy", problems(), good)
 
 
 def _check_network(opened: Opened) -> Iterator[form.Check]:
@@ -614,11 +598,8 @@ def check_pages(opened: Opened) -> Iterator[form.Check]:
     problems = [f"{name} does not say what the manifest says." for name in wrong]
     shown = opened.small.get(form.QUALITY_FILE)
     # What is wrong with the voltages is found by another check; then they are not measured again.
-    sound = opened.corpus.ok
-    if sound and (
-        shown is None
-        or shown != render.quality_page(opened.directory, opened.corpus, opened.hashes, manifest)
-    ):
+    page = opened.directory, opened.corpus, opened.hashes, manifest
+    if opened.corpus.ok and (shown is None or shown != render.quality_page(*page)):
         problems.append(f"{form.QUALITY_FILE} does not show what is in the files of the release.")
     good = f"{', '.join(PAGES)} say what the manifest says, {form.QUALITY_FILE} shows what is in the files."
     yield check("pages", problems, good)

@@ -115,15 +115,8 @@ def _steps_of(e: Emitter, law: Any, work: Any, block: Any, pairs: Any, all_pairs
 def _work_of(law: DayLaw) -> _Work:
     half = LANES * ((law.steps + 1) // 2)
     words, normal = np.empty(2 * half, dtype=np.uint64), np.empty(2 * half)
-    return _Work(
-        words,
-        words[:half],
-        words[half:],
-        normal,
-        normal[:half],
-        normal[half:],
-        np.empty(LANES * law.mean.size),
-    )
+    days = np.empty(LANES * law.mean.size)
+    return _Work(words, words[:half], words[half:], normal, normal[:half], normal[half:], days)
 
 
 @kernel

@@ -90,12 +90,8 @@ def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) 
         )
     private = isinstance(options.classes, PrivateClasses)
     labels = (ONE_CLASS,) * history.n_load_points if private else _labels(history)
-    return HistoryFacts(
-        history.step_minutes,
-        tuple((name, labels.count(name)) for name in dict.fromkeys(labels)),
-        history.n_days,
-        _day_facts(history, options),
-    )
+    counted = tuple((name, labels.count(name)) for name in dict.fromkeys(labels))
+    return HistoryFacts(history.step_minutes, counted, history.n_days, _day_facts(history, options))
 
 
 def _day_facts(history: LoadHistory, options: FitOptions) -> DayFacts | None:

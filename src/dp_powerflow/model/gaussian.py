@@ -179,15 +179,13 @@ class LoadModel:
         wanted = {name: known[self.find(name).name] for name in dict.fromkeys(nodes.classes)}
         names = [name for name in self.class_names if name in wanted]
         reactive = [wanted[name].reactive for name in nodes.classes]
-        count = len(nodes.classes)
+        count, random = len(nodes.classes), np.array([of.spread * of.reference for of in reactive])
         return LoadLaw(
             classes=tuple(wanted[name].law for name in names),
             class_of=np.array([names.index(name) for name in nodes.classes], dtype=np.int64),
             scale_kw=np.ones(count) if nodes.scale_kw is None else np.asarray(nodes.scale_kw, np.float64),
             tan_theta=np.array([of.tan_theta for of in reactive]),
-            q_size=None
-            if all(of.covariance is None for of in reactive)
-            else np.array([of.spread * of.reference for of in reactive]),
+            q_size=random if any(of.covariance is not None for of in reactive) else None,
             base_mva=nodes.base_mva,
             positions=nodes.positions,
             truncated=truncated,
@@ -329,23 +327,13 @@ def _to_plain(model: LoadModel) -> dict[str, Any]:
         ]
         facts, options = origin.facts.to_dict(), origin.options.to_dict()
         asked = {"format": FORMAT, "facts": facts, "options": options, "queries": queries}
-    own = {name: getattr(model, name) for name in _OWN_WORDS}
-    return (
-        asked
-        | own
-        | {
-            "adjacency": ADJACENCY,
-            "classes": [_class_to_plain(part) for part in model.classes],
-            "unit": str(model.unit),
-            "rho": model.rho,
-            "spent_epsilon": model.spent_epsilon,
-            "notes": list(model.notes),
-        }
-    )
+    classes = [_class_to_plain(part) for part in model.classes]
+    said = {"adjacency": ADJACENCY, "classes": classes, "unit": str(model.unit), "notes": list(model.notes)}
+    return asked | {name: getattr(model, name) for name in _OWN_WORDS} | said
 
 
 _OWN_WORDS = (
-    *("epsilon", "delta", "insecure_seed", "simulated"),
+    *("epsilon", "delta", "rho", "spent_epsilon", "insecure_seed", "simulated"),
     *("step_minutes", "scaled", "n_load_points", "n_days", "public_labels", "estimator"),
 )
 

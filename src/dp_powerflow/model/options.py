@@ -304,13 +304,11 @@ class FitOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: what the post-processing needs; facts of days are elsewhere."""
-        choice = self.estimator
+        choice, private = self.estimator, isinstance(self.classes, PrivateClasses)
         return {
             "bounds": to_jsonable_python(self.bounds),
             "estimator": {"name": choice.name, "block": getattr(choice, "block", None)},
-            "private_classes": to_jsonable_python(self.classes)
-            if isinstance(self.classes, PrivateClasses)
-            else None,
+            "private_classes": to_jsonable_python(self.classes) if private else None,
             "use_scale": self.use_scale,
             "n_components": self.n_components,
             "reactive": {"kind": type(self.reactive).__name__, **to_jsonable_python(self.reactive)},

@@ -143,11 +143,9 @@ def private_counts(labels: IntArray, n_classes: int, rho: float, session: Sessio
     labels
         PRIVATE class of every record (record,). A record is one in one place, so ORTHANT with radius 1.
     """
-    counts = session.ask(
-        Query("class weights", n_classes, 1.0, Region.ORTHANT, rho, "records"),
-        [(one_hot(part, n_classes) for part in np.array_split(labels, 1 + len(labels) // 2**16))],
-    )[0]
-    return np.maximum(counts, 1.0)
+    query = Query("class weights", n_classes, 1.0, Region.ORTHANT, rho, "records")
+    parts = np.array_split(labels, 1 + len(labels) // 2**16)
+    return np.maximum(session.ask(query, [(one_hot(part, n_classes) for part in parts)])[0], 1.0)
 
 
 def assign_classes(records: Records, centroids: Centroids) -> IntArray:

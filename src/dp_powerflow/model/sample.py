@@ -603,13 +603,8 @@ class BlockSolver:
             again = self.solver.solve(load[rows], injected, nodes=self.nodes)
             for name, values in found.items():
                 values[rows] = getattr(again, name)
-        return replace(
-            solved,
-            load=load,
-            generation=generation,
-            solution=type(solution)(**found),
-            scaled_down=scaled_down,
-        )
+        again = type(solution)(**found)
+        return replace(solved, load=load, generation=generation, solution=again, scaled_down=scaled_down)
 
 
 def blocks_at_once(source: LoadSource, nodes: int, days_at_once: int) -> int:

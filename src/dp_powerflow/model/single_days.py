@@ -14,8 +14,8 @@ coefficients, the energy of every band, and the K × K second moment clipped in 
 The rest is free post-processing.
 
 A contribution is an average over the record's own days, so a record with many days is clipped as a whole
-and one with one day the same way. Each depends on that record and on values released before; sensitivities
-are those of `privacy.queries`: 2R for means, √2·R for energies and second moments.
+and one with one day the same way. Each depends on that record and on values released before. Sensitivities,
+from `privacy.queries`: 2R for means, √2·R for energies and second moments.
 
 **Plain**: mean and second moment of days, Gaussian noise, split for the least expected KL.
 

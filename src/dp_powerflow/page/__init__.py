@@ -18,15 +18,16 @@ from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from dp_powerflow import _texts
 from dp_powerflow.units import IntArray
 
 # --- charts -----------------------------------------------------------------------------------------------
 # The kinds of charts, as data. `assets/charts.js` draws each of them, found by its `kind`. Fields become JSON
-# as they stand, so a caller rounds what he passes. Arrays may hold None for "no value".
+# as they stand, so a caller rounds what it passes. Arrays may hold None for "no value".
 
 
 Values = Sequence[float | None] | Sequence[float] | Sequence[str] | NDArray[Any]
@@ -297,16 +298,8 @@ def environment(
     html : whether what is filled in is escaped.
     filters : what templates may call, by name.
     """
-    found = Environment(
-        loader=ChoiceLoader([PackageLoader(package, folder), PackageLoader("dp_powerflow.page", "assets")]),
-        autoescape=html,  # off for Markdown and JSON only # nosec B701
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    found.filters |= filters
-    return found
+    loaders = [PackageLoader(package, folder), PackageLoader("dp_powerflow.page", "assets")]
+    return _texts.environment(ChoiceLoader(loaders), html=html, filters=filters)
 
 
 _ASSETS = "assets"
@@ -396,7 +389,7 @@ class Section:
 
     @property
     def blocks(self) -> Iterator[list[Item]]:
-        """Items in order; those of a kind that are not wide and follow each other are one block."""
+        """Items in order; narrow items of one kind that follow each other are one block."""
 
         def block_of(item: Item) -> object:
             narrow = isinstance(item, Callout | Figure) and not item.wide
@@ -416,7 +409,6 @@ class Page:
     lead : paragraphs below the title.
     sections : what it shows.
     footer : the last words.
-    summary : key figures for programs, embedded as JSON.
     """
 
     title: str
@@ -424,7 +416,6 @@ class Page:
     lead: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: tuple[str, ...] = ()
-    summary: Mapping[str, Any] | None = None
 
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
@@ -432,16 +423,11 @@ class Page:
         charts = {item.id: item.chart for item in items if isinstance(item, Figure)}
         sorts = any(isinstance(item, Table) and item.sortable for item in items)
         facts = {"page": self, "title": self.title, "marking": self.marking}
-        return page_from(("dp_powerflow.page", "page.html"), charts, facts, self.summary, sorts=sorts)
+        return page_from(("dp_powerflow.page", "page.html"), charts, facts, sorts=sorts)
 
 
 def page_from(
-    template: tuple[str, str],
-    charts: Mapping[str, Chart],
-    facts: Mapping[str, Any],
-    summary: Mapping[str, Any] | None = None,
-    *,
-    sorts: bool = False,
+    template: tuple[str, str], charts: Mapping[str, Chart], facts: Mapping[str, Any], *, sorts: bool = False
 ) -> bytes:
     """A page as a file; equal arguments give equal bytes.
 
@@ -450,7 +436,6 @@ def page_from(
     template : package and name of a template that is `page.html` or extends it.
     charts : id of a figure → what it shows.
     facts : what the template fills in.
-    summary : as of a `Page`.
     sorts : whether a reader sorts a table of it.
     """
     package, name = template
@@ -464,7 +449,6 @@ def page_from(
         "scripts": [_as_is(text) for text in scripts],
         "policy": _policy([_asset("theme.js"), *scripts]),
         "data": _as_is(_embedded(charts)),
-        "summary": None if summary is None else _as_is(_embedded(summary)),
         "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
     }
     return _environment(package).get_template(name).render(shown | dict(facts)).encode()

@@ -180,8 +180,8 @@ def _check_ledger(state: PrivateState, opened: verify.Opened, facts: Facts) -> C
     own = any(spend.release_id == release_id for account in of_loads for spend in account.spends)
 
     def problems() -> Iterator[str]:
-        loads = _balances(of_loads, lambda charged: not own or charged == release_id)
-        network = _balances(of_network, lambda charged: policy.is_paid_by(charged, release_id))
+        loads = balances_after(of_loads, lambda charged: not own or charged == release_id)
+        network = balances_after(of_network, lambda charged: policy.is_paid_by(charged, release_id))
         for name, balances in (("loads", loads), ("network", network)):
             stated = opened.raw["composition"][name]
             if not balances:
@@ -194,7 +194,7 @@ def _check_ledger(state: PrivateState, opened: verify.Opened, facts: Facts) -> C
     return check("ledger", problems(), good)
 
 
-def _balances(accounts: list[Account], counts: Callable[[str], bool]) -> list[Balance]:
+def balances_after(accounts: list[Account], counts: Callable[[str], bool]) -> list[Balance]:
     """Balances just after the spends whose names count."""
     return [
         account.as_of(spend.entry).balance

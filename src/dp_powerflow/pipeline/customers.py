@@ -24,6 +24,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError, ServiceMapError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
+from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.history import SATURDAY, LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_load_classes
 from dp_powerflow.model.fit import ONE_CLASS
@@ -45,10 +46,10 @@ class NodePlan:
 
     Attributes
     ----------
-    nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own.
+    nodes : (loaded,) positions among `feeder.retained` of the nodes with their own load.
     classes : class of each.
     scale_kw : (loaded,) [kW].
-    tan_theta : (loaded,) of nodes with a power factor of their own; NaN where that of the class holds.
+    tan_theta : (loaded,) of nodes with their own power factor; NaN where the factor of the class holds.
     """
 
     nodes: IntArray
@@ -64,7 +65,7 @@ class NodePlan:
 
 
 def _with_own_factors(law: LoadLaw, tan_theta: FloatArray) -> LoadLaw:
-    """The law with these power factors where they are any; NaN leaves that of the class."""
+    """The law with these power factors; NaN leaves the factor of the class."""
     own = np.isfinite(tan_theta)
     return replace(law, tan_theta=np.where(own, tan_theta, law.tan_theta)) if own.any() else law
 
@@ -111,7 +112,7 @@ def classes_by_load(config: Config, feeder: Feeder) -> dict[str, str]:
 
 
 def factors_by_load(config: Config, feeder: Feeder) -> FloatArray:
-    """(load,) tan θ of the loads of a feeder that have a power factor of their own, else NaN."""
+    """(load,) tan θ of the loads of a feeder that have their own power factor, else NaN."""
     own = config.nodes.power_factor_of_load
     _check_load_names("nodes.power_factor_of_load", own, feeder)
     tangents = {name.lower(): tan_theta_of(factor) for name, factor in own.items()}
@@ -119,7 +120,7 @@ def factors_by_load(config: Config, feeder: Feeder) -> FloatArray:
 
 
 def declared_factors(config: Config, feeder: Feeder, nodes: IntArray) -> FloatArray:
-    """(loaded,) tan θ of nodes with a power factor of their own, else NaN; refuses two factors at a node."""
+    """(loaded,) tan θ of nodes with their own power factor, else NaN; refuses two factors at a node."""
     tangents = factors_by_load(config, feeder)
     if not config.nodes.power_factor_of_load:
         return np.full(len(nodes), np.nan)
@@ -135,7 +136,7 @@ _Value = TypeVar("_Value")
 
 
 def _at_nodes(feeder: Feeder, nodes: IntArray, of_load: Sequence[_Value], says: str) -> list[_Value]:
-    """What the loads of every loaded node have; refused where those of one node have different values."""
+    """What the loads of every loaded node have; refused where two loads of a node differ."""
     shares, found = feeder.load_shares.tocsr(), []
     for k in feeder.retained[nodes]:
         values = {of_load[j] for j in shares[[k], :].indices}
@@ -184,6 +185,13 @@ class Services:
     def of(cls, config: Config, history: LoadHistory | MeterFacts) -> Services:
         """The public part of a history, no reading, and of the load table."""
         return cls(history.node_of, history.class_label, history.scale_kw, customers_of_loads(config))
+
+    @classmethod
+    def listed(cls, found: ServiceMap, customers_of_load: Mapping[str, int] | None = None) -> Services:
+        """What a service map says, in the order of its load points."""
+        points = found.load_points
+        nodes, classes = (tuple(map(of.get, points)) for of in (found.node_of, found.class_of))
+        return cls(nodes, classes, found.scale_kw(points), customers_of_load or {})
 
 
 def customers_of_loads(config: Config) -> Mapping[str, int]:
@@ -314,7 +322,7 @@ class CustomerPlan:
     load_of : (customer,) number of the load that the customer is part of, ascending.
     classes : class of every customer.
     scale_kw : (customer,) [kW]; None if the model is relative to no scale.
-    tan_theta : (customer,) of loads with a power factor of their own; NaN where that of the class holds.
+    tan_theta : (customer,) of loads with their own power factor; NaN where the factor of the class holds.
     by_node : whether power flow is solved node by node, in the frozen frame, or load by load.
     """
 
@@ -336,7 +344,7 @@ class CustomerPlan:
         return feeder.load_shares.tocsr()[feeder.retained] if self.by_node else None
 
     def tangents(self, model: LoadModel) -> FloatArray:
-        """(customer,) tan θ: that of the load, else that of the class."""
+        """(customer,) tan θ of the load, else of the class."""
         of_class = {name: model.find(name).reactive.tan_theta for name in set(self.classes)}
         return np.where(
             np.isfinite(self.tan_theta), self.tan_theta, [of_class[name] for name in self.classes]
@@ -392,8 +400,8 @@ def customer_plan(
     """Class, scale and power factor of every customer.
 
     A customer that the service map puts on a load has the class and scale declared there. Of the others the
-    class is that of the load, or drawn from the released weights; the scale is drawn from those declared for
-    the class.
+    class follows the load, or is drawn from the released weights; the scale is drawn from the declared ones
+    of the class.
 
     Parameters
     ----------

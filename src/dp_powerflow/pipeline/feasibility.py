@@ -37,6 +37,7 @@ from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.quality.tally import RANGE_A
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -56,7 +57,7 @@ CAPACITOR_SHARE, PV_SHARE = 0.5, 0.2
 TWINS = 2
 """Stand-ins that are solved; one of a large network, which takes seconds to build."""
 LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
-"""Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
+"""Lengths of lines that are tried, over the table's lengths; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
 _SHORT = LENGTHS.index(2.0**-8)
 DESIGNED = (0.95, 1.08)
@@ -65,7 +66,7 @@ _LARGE = 2000
 """Nodes of a large network."""
 _KEPT = 4
 _known: dict[Hashable, tuple[Feeder, ...]] = {}
-"""The stand-ins built last: `release` checks those of its `plan`, a fleet checks its feeders twice."""
+"""The stand-ins built last: `release` checks what `plan` built, a fleet checks its feeders twice."""
 
 
 def stand_in_twins(
@@ -127,7 +128,7 @@ def _holds(
     acting: bool,
     length: float,
 ) -> bool | None:
-    """Whether voltages of nodes with load are those of a planned feeder, at nominal load and without load.
+    """Whether nodes with load have the voltages of a planned feeder, at nominal load and without load.
 
     None where lines are so short that no solver tells their ends apart: why is then in `unsolved`.
     """
@@ -154,7 +155,7 @@ def public_parameters(
 
     Parameters
     ----------
-    length : of lines, over that of the table.
+    length : of lines, over the length of the table.
     """
     levels = _public_levels(feeder, private.levels, protected, length)
     if not protected.codes:
@@ -193,7 +194,7 @@ def _line_levels(
 ) -> dict[Quantity, float]:
     """PUBLIC. Figures of a line by its voltage and its phases."""
     low = bool(nodes) and float(feeder.base_kv[nodes[0]]) < LOW_VOLTAGE_KV
-    # A level is the norm of a matrix with a row per phase; pandapower's is that of one phase.
+    # A level is the norm of a matrix with a row per phase; pandapower's is of one phase.
     phases = max(len(nodes) // 2, 1) if _of_opendss(feeder) else 1
     km = length * LENGTH_KM[low]
     reactance = math.sqrt(phases) * protected.x_ohm_per_km * km
@@ -373,8 +374,6 @@ def _tangents(config: Config, feeder: Feeder, labels: Sequence[str]) -> FloatArr
     return np.where(np.isfinite(own), own, of_class)
 
 
-RANGE_A = (0.95, 1.05)
-"""Service voltages of ANSI C84.1, range A [p.u.]."""
 USUAL, ENDURED = (0.9, 1.1), (0.8, 1.2)
 """Voltages that a corpus is expected to have, and outside which no feeder is operated [p.u.]."""
 
@@ -592,12 +591,10 @@ def refuse_unsolved_corners(
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if solved(middle) else (low, middle)
-    key, size = (
-        ("nodes.scale_factor", config.nodes.scale_factor) if config.model.use_scale else ("loads", 1.0)
-    )
-    found = (
-        f"the largest {key} at which all have one is {low * size:.3g}" if low else "nor have far lower loads"
-    )
+    scaled = config.model.use_scale
+    key, size = ("nodes.scale_factor", config.nodes.scale_factor) if scaled else ("loads", 1.0)
+    largest = f"the largest {key} at which all have one is {low * size:.3g}"
+    found = largest if low else "nor have far lower loads"
     raise ConfigError(
         "INTERNAL: with the loads of some phases at their upper bounds, the others at their lower ones and "
         "PV at none or all of its power, the network has no power-flow solution, so that a release could be "

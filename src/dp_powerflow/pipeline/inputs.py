@@ -29,7 +29,7 @@ from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL, TAPS_SOLVED, Feeder
 from dp_powerflow.grid.sources import BUILT_IN, open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
-from dp_powerflow.loads.history import LoadHistory, MeterFacts
+from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.loads.ingest import read_long, read_opendss_shapes, read_wide
 from dp_powerflow.loads.report import IngestReport, IngestResult, count_clipped, refuse_many_clipped
 from dp_powerflow.loads.simulate import (
@@ -65,9 +65,8 @@ FIT, DRAWS = "fit", "draws"
 """Products of a release that have a key; see `privacy.state`."""
 KEY_GONE = (
     "the key of {what} is gone, which is paid for and not finished, and nothing is drawn twice for one "
-    "charge; "
-    "restore it, if a backup has it, or choose a new release id (for a twin also a new twin id), with "
-    "model.reuse for a load model that is fitted"
+    "charge; restore it, if a backup has it, or choose a new release id (for a twin also a new twin id), "
+    "with model.reuse for a load model that is fitted"
 )
 
 
@@ -170,7 +169,7 @@ class ReleaseInputs(NetworkInputs):
 
     @cached_property
     def identity(self) -> str:
-        """Keyed hash of everything beside the config that decides the release.
+        """Keyed hash of everything besides the config that decides the release.
 
         The request of the ledger holds it: a file that changes under the same release id is refused.
         """
@@ -216,37 +215,33 @@ def read_inputs(
     ------
     DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
     """
-    feeder, ingest = feeder_of(config) if network is None else network.feeder, None
+    network = network or read_network(config, state, steps_per_day(config.loads.step_minutes))
+    feeder, sun, ingest = network.feeder, network.irradiance, None
     if history is None:
         say("reading the meter data")
         meters = meters_of(config, feeder)
         history, ingest = meters.history, meters.ingest
-    if network is None or (network.irradiance is not None and network.irradiance.shape[1] != history.n_steps):
-        network = read_network(config, state, history.n_steps, feeder=feeder)
+    if sun is not None and sun.shape[1] != history.n_steps:
+        sun = irradiance_of(config, feeder, history.n_steps)
     services, almanac = Services.of(config, history), network.almanac
     check_declared(config, feeder, services)
     almanac.check_meters(history.days)
     obstacle = None if config.model.estimator != HISTORY else history_obstacle(config, history.n_days)
     if obstacle is not None:  # where only reading them tells how long they are
         raise ConfigError(obstacle)
-    return ReleaseInputs(config, state, feeder, services, network.irradiance, almanac, history, ingest)
+    return ReleaseInputs(config, state, feeder, services, sun, almanac, history, ingest)
 
 
 def read_network(
-    config: Config,
-    state: PrivateState,
-    steps: int,
-    services: Services | None = None,
-    feeder: Feeder | None = None,
+    config: Config, state: PrivateState, steps: int, services: Services | None = None
 ) -> NetworkInputs:
     """The network side alone, for audits and certificates of a load model with these steps per day.
 
     Parameters
     ----------
     services : what is declared of the load points; None for nothing.
-    feeder : the network of the config, if it was read already.
     """
-    almanac, feeder = almanac_of(config), feeder or feeder_of(config)
+    almanac, feeder = almanac_of(config), feeder_of(config)
     sun = irradiance_of(config, feeder, steps)
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
@@ -270,23 +265,14 @@ def declared_services(config: Config) -> Services | None:
     """
     section = config.loads
     if section.kind == "simulated":
+        classes, homes = _classes_of(section), section.homes_per_point
         labels, scale_kw = simulated_services(
-            section.load_points,
-            seed=section.seed,
-            classes=_classes_of(section),
-            customers=section.homes_per_point,
+            section.load_points, seed=section.seed, classes=classes, customers=homes
         )
         return Services((None,) * len(labels), labels, scale_kw, customers_of_loads(config))
     if section.kind == "opendss-shapes" or section.services is None:
         return None
-    found = read_service_map(section.services)
-    points = found.load_points
-    return Services(
-        tuple(found.node_of.get(point) for point in points),
-        tuple(found.class_of.get(point) for point in points),
-        found.scale_kw(points),
-        customers_of_loads(config),
-    )
+    return Services.listed(read_service_map(section.services), customers_of_loads(config))
 
 
 def network_chunks(feeder: Feeder) -> Iterator[bytes]:
@@ -501,12 +487,8 @@ def _meter_file(config: Config) -> IngestResult:
     if section.kind == "wide":
         wide = WideColumns(time=section.time_column)
         return read_wide(path, declared, wide, services=services, days=days, rules=rules)
-    columns = LongColumns(
-        customer=section.customer_column,
-        time=section.time_column,
-        active=section.active_column,
-        reactive=section.reactive_column,
-    )
+    readings = section.active_column, section.reactive_column
+    columns = LongColumns(section.customer_column, section.time_column, *readings)
     return read_long(path, declared, columns, services=services, days=days, rules=rules)
 
 
@@ -571,7 +553,7 @@ class Almanac:
     Attributes
     ----------
     calendar : consecutive days of the release; None where its days have no dates.
-    holidays : days off beside Saturdays and Sundays, of any year.
+    holidays : days off besides Saturdays and Sundays, of any year.
     weather : of the days of the meters and of the release, perhaps of more; None without.
     """
 
@@ -588,7 +570,7 @@ class Almanac:
         return DayTable(self.calendar, None if self.weather is None else self.weather.on(days))
 
     def of(self, days: Sequence[dt.date]) -> Calendar:
-        """The calendar of other days, such as those of the meters."""
+        """The calendar of other days, such as the days of the meters."""
         return Calendar(tuple(days), self.holidays)
 
     def check_meters(self, days: Sequence[dt.date]) -> None:
@@ -713,8 +695,8 @@ def fit_options_of(
 
     Parameters
     ----------
-    classes : names of all classes; needed where some have margins of their own.
-    days : those of the meters; without them only what the config declares of days is known.
+    classes : names of all classes; needed where some have their own margins.
+    days : days of the meters; without them only what the config declares of days is known.
     estimator : name of the estimator, where it is not the config that decides.
     """
     section, own = config.model, config.model.bounds_of_class

@@ -79,7 +79,7 @@ class GraphTables:
     Attributes
     ----------
     writer : what writes them.
-    days : how many days of the corpus they hold, loads beside the voltages.
+    days : how many days of the corpus they hold, loads besides the voltages.
     """
 
     writer: GridfmWriter
@@ -209,7 +209,7 @@ def make_part(job: PartJob, solver: Solver, part: int, made: SolvedDays) -> Rest
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
-    """The part's days of the tables, loads beside the voltages."""
+    """The part's days of the tables, loads besides the voltages."""
     assert job.graph is not None
     first = made.first_day * made.steps
     count = min(len(made.load), job.graph.days * made.steps - first)
@@ -254,7 +254,7 @@ def part_voltages(job: PartJob, made: SolvedDays) -> NodeColumns:
 
 
 def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> dict[str, Any]:
-    """What the corpus holds of the part beside its voltages (`schema.EXTRAS`), in kW and kvar."""
+    """What the corpus holds of the part besides its voltages (`schema.EXTRAS`), in kW and kvar."""
     holds, feeder, solution = job.writer.extras, job.feeder, made.solution
     shape, kw = (made.days, made.steps, -1), feeder.base_mva * KW_PER_MW
     found: dict[str, Any] = {"scaled_down": made.scaled_down.reshape(shape[:2])}
@@ -286,7 +286,7 @@ def injected_power(job: PartJob, generation: ComplexArray, made: SolvedDays) -> 
 
 
 def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
-    """Voltages of all nodes from those of the energised ones: complex (snapshot, node)."""
+    """Voltages of all nodes, given the energised ones: complex (snapshot, node)."""
     full = np.empty((len(v), len(feeder.nodes)), dtype=np.complex128)
     full[:, feeder.energised] = v
     full[:, feeder.slack] = feeder.v_slack
@@ -312,7 +312,7 @@ def head_power(feeder: Feeder, v: ComplexArray) -> ComplexArray:
 def _head_power(
     y: tuple[IntArray, IntArray, ComplexArray], slack: ComplexArray, v: ComplexArray, out: ComplexArray
 ) -> None:
-    """v·conj(Y·v) at the slack; columns below 0 are those of the slack itself, -1 the first."""
+    """v·conj(Y·v) at the slack; columns below 0 are the slack itself, -1 the first."""
     first, columns, values = y
     for row in range(v.shape[0]):
         for k in range(slack.size):

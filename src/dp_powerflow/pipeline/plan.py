@@ -219,8 +219,8 @@ def is_made(writer: CorpusWriter, state: PrivateState) -> bool:
 def seems_made(writer: CorpusWriter, state: PrivateState) -> bool:
     """Whether this very release is finished, or one of its id that was begun here and left no report.
 
-    In a fleet a worker finishes a release, and its report is kept afterwards: who is killed in between finds
-    both again. Whether they agree is known once the report is made again (`make`).
+    In a fleet a worker finishes a release, and its report is kept afterwards: a run that is killed in between
+    finds both again. Whether they agree is known once the report is made again (`make`).
     """
     if is_made(writer, state):
         return True
@@ -266,10 +266,8 @@ def open_ledger(state: PrivateState) -> Ledger:
             if receipt not in entries:
                 raise _lacks(release_id, f"entry {receipt[1]}, which paid for it from account {receipt[0]}")
         # Below: what versions without receipts left, too.
-        if {
-            REQUEST_FILE,
-            MODEL_FILE,
-        } <= names and "_" not in release_id:  # a fleet pays for models of feeders
+        own_model = {REQUEST_FILE, MODEL_FILE} <= names and "_" not in release_id
+        if own_model:  # a fleet pays for models of feeders
             begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode(errors="replace")
             if (release_id, begun) not in requests:
                 raise _lacks(release_id, "the one that paid for its load model")
@@ -290,7 +288,7 @@ def was_charged(state: PrivateState, charged: Callable[[str], bool]) -> bool:
 
     Parameters
     ----------
-    charged : whether an id is meant; that of a twin serves many releases.
+    charged : whether an id is meant; the id of a twin serves many releases.
     """
     if not state.ledger_path.exists():
         return False
@@ -482,18 +480,13 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
     cap: Any = whole.cap
+    kept = None if mode.kept_under is None else cap.promised([whole.cost])
     yearly = tuple(
-        YearlyCost(
-            releases=count,
-            customers=found.loads_cap.promised([found.loads_cost] * count),
-            network=cap.promised([whole.cost] * count),
-            kept_network=None if mode.kept_under is None else cap.promised([whole.cost]),
-        )
-        for count in YEARS
+        YearlyCost(n, found.loads_cap.promised([found.loads_cost] * n), cap.promised([whole.cost] * n), kept)
+        for n in YEARS
     )
-    return PlannedRelease(
-        mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
-    )
+    size, ingest = ready.corpus_bytes, inputs.ingest
+    return PlannedRelease(mode, found, loads, network, yearly, ready.feasibility, size, ingest)
 
 
 def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, dataset: str) -> Preview:
@@ -557,24 +550,18 @@ def plan_release(
         options = assembly.fit_options_of(config, assembly.class_names(config, history.class_label), days)
         facts = history_facts(history, options, budget.unit)
         asked = planned_queries(facts, options, budget)  # refuses what cannot be fitted
-        of_days = (
-            predicted_errors(facts, options, budget) if options.estimator.name == assembly.HISTORY else ()
-        )
-        predicted = (*stand_in_errors(facts, options, budget, say), *of_days)
+        predicted = stand_in_errors(facts, options, budget, say)
+        if options.estimator.name == assembly.HISTORY:
+            predicted += predicted_errors(facts, options, budget)
     rho = total_rho(asked.queries)
-    request = request_of(config, inputs)
-    loads_cap = LoadsCap(
-        config.release.epsilon_cap or config.model.epsilon,
-        config.model.delta,
-        assembly.budget_of(config).unit,
-    )
+    request, granted = request_of(config, inputs), assembly.budget_of(config)
     return Plan(
         queries=asked.queries,
         rho=rho,
         epsilon=rho_to_epsilon(rho, config.model.delta),
         delta=config.model.delta,
-        loads_cost=LoadsCost.reserve(assembly.budget_of(config)),
-        loads_cap=loads_cap,
+        loads_cost=LoadsCost.reserve(granted),
+        loads_cap=LoadsCap(config.release.epsilon_cap or granted.epsilon, granted.delta, granted.unit),
         network=mode_of(config).charge(request),
         request_sha256=request,
         notes=asked.notes,
@@ -658,9 +645,8 @@ def refuse_another_model(inputs: assembly.ReleaseInputs) -> LoadModel | None:
         config, model.class_names, inputs.meter_days, config.model.estimator or model.estimator
     )
     budget = Budget(model.epsilon, model.delta, model.unit)
-    asked = _choices(options, assembly.budget_of(config), inputs.history.step_minutes) | _days_of(
-        options.days
-    )
+    asked = _choices(options, assembly.budget_of(config), inputs.history.step_minutes)
+    asked |= _days_of(options.days)
     fitted = _choices(model.origin.options, budget, model.step_minutes) | _days_of(model.origin.facts.days)
     other = [name for name, value in asked.items() if fitted[name] != value]
     if other:

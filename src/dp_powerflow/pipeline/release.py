@@ -162,15 +162,8 @@ def run_release(
             made = make(ready, paid, drawn, engine, say, progress)
         snapshots = config.release.days * inputs.history.n_steps
         told = (*base.promise_warnings(config), *made.notes, *scaled_down_words(made, snapshots))
-        return ReleaseResult(
-            location(config.release.output),
-            model,
-            made.met,
-            made.worst_mismatch,
-            internal,
-            (*told, *ready.feasibility.warnings),
-            inputs.ingest,
-        )
+        place, warned = location(config.release.output), (*told, *ready.feasibility.warnings)
+        return ReleaseResult(place, model, made.met, made.worst_mismatch, internal, warned, inputs.ingest)
 
 
 def _pays_for(config: Config, charged: str) -> bool:
@@ -319,7 +312,7 @@ def refuse_unpayable(
 def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
     begun = state.read_internal(release_id, planning.REQUEST_FILE)
-    # A twin is charged under its own id, which may be that of a release.
+    # A twin is charged under its own id, which may be the id of a release.
     shared = kinds_of_shared_accounts()
     charged = {
         spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
@@ -493,10 +486,8 @@ def stage_of(inputs: assembly.ReleaseInputs, scene: base.Scene, writer: CorpusWr
 
     Key and network are in the key of the draws, version and files in the request.
     """
-    request, shape = (
-        planning.request_of(inputs.config, inputs.identity),
-        canonical_bytes((writer.layout, writer.extras)),
-    )
+    request = planning.request_of(inputs.config, inputs.identity)
+    shape = canonical_bytes((writer.layout, writer.extras))
     bound = key.bind("purpose", "stage")
     return bound.keyed_hash([request.encode(), scene.model.to_json().encode(), shape])[:32]
 

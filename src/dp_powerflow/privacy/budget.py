@@ -5,7 +5,7 @@ holds different values. The record is the unit of privacy:
 
 - `load-point` (default): all days of one load point. A load point sums the customers of one service, so
   replacing one customer changes one load point and the guarantee covers every customer behind it.
-- `load-point-day`: one day of one load point, the paper's unit. A customer with d days is d records; his
+- `load-point-day`: one day of one load point, the paper's unit. A customer with d days is d records; their
   whole history is protected d² times less in ρ.
 
 Public facts (class labels, scales, calendar days) belong to a record's slot and are equal in neighbours.

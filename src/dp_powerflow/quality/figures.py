@@ -63,7 +63,7 @@ def page_of(found: Quality) -> bytes:
         "range_a": RANGE_A,
         "range_b": RANGE_B,
     }
-    return page.page_from(("dp_powerflow.quality", "quality.html"), charts, facts, found.summary)
+    return page.page_from(("dp_powerflow.quality", "quality.html"), charts, facts)
 
 
 def charts_of(found: Quality) -> dict[str, Chart]:
@@ -229,20 +229,12 @@ def _network_map(found: Network, dated: Dated) -> Chart:
     half = max(_LEAST_REACH, math.ceil(round(reach * 100, 6)) / 100)
     places = None if found.coordinates is None else np.round(found.coordinates, 6).tolist()
 
+    drawn = found.buses, found.pairs, found.kinds, found.source, found.minutes
+    ends = (round(1 - half, 4), round(1 + half, 4))
+
     def on_day(vm: IntArray) -> page.NetworkMap:
-        return page.NetworkMap(
-            VOLTAGE,
-            found.buses,
-            found.pairs,
-            found.kinds,
-            found.source,
-            found.minutes,
-            dict(zip(found.phases, vm, strict=True)),
-            BINS_PER_PU,
-            (round(1 - half, 4), round(1 + half, 4)),
-            1.0,
-            places,
-        )
+        views = dict(zip(found.phases, vm, strict=True))
+        return page.NetworkMap(VOLTAGE, *drawn, views, BINS_PER_PU, ends, 1.0, places)
 
     days = zip(found.days, found.why, found.vm, strict=True)
     return _choice("Day", {f"{dated.day(day)} ({why})": on_day(vm) for day, why, vm in days})

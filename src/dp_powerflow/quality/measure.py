@@ -295,25 +295,6 @@ class Quality:
     scaled_down: ScaledDown | None
     network: Network | None
 
-    @property
-    def summary(self) -> dict[str, int | float | str | None]:
-        """Key figures; the page holds them for programs."""
-        power = self.powers[0] if self.powers else None
-        return {
-            "release_id": self.release_id,
-            "days": self.days,
-            "steps": self.steps,
-            "nodes": self.nodes,
-            "phasors": self.voltages.count,
-            "inside_a": self.voltages.inside_a,
-            "inside_b": self.voltages.inside_b,
-            "lowest_pu": self.voltages.lowest.value_pu,
-            "highest_pu": self.voltages.highest.value_pu,
-            "peak_kw": None if power is None else power.largest_kw,
-            "mean_kw": None if power is None else power.mean_kw,
-            "scaled_down": None if self.scaled_down is None else self.scaled_down.snapshots,
-        }
-
     def to_json(self) -> str:
         """All figures as JSON; equal corpora give equal text."""
         text = json.dumps(asdict(self), default=lambda array: array.tolist())
@@ -497,12 +478,8 @@ def notable_days(of: Pass, tally: Tally) -> tuple[tuple[int, ...], tuple[str, ..
     """The first and the middle day, and those with the lowest and the highest voltage; each once."""
     days = of.corpus.layout.days
     named: dict[int, list[str]] = {}
-    for day, why in (
-        (0, "first day"),
-        (days // 2, "middle day"),
-        (tally.lowest.day, "lowest voltage"),
-        (tally.highest.day, "highest voltage"),
-    ):
+    reasons = ("first day", "middle day", "lowest voltage", "highest voltage")
+    for day, why in zip((0, days // 2, tally.lowest.day, tally.highest.day), reasons, strict=True):
         named.setdefault(day, []).append(why)
     return tuple(named), tuple(", ".join(why) for why in named.values())
 
@@ -538,15 +515,12 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
     names, nodes = counted.three_phase_buses(of.corpus)
     if not names:
         return None
-    chosen, shown = (
-        counted.spread(of.corpus.layout.days, MOST_DAYS),
-        counted.spread(len(names), MOST_UNBALANCED),
-    )
+    chosen = counted.spread(of.corpus.layout.days, MOST_DAYS)
+    shown = counted.spread(len(names), MOST_UNBALANCED)
     # Days of one row group together: it is read as a whole.
     days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
-    counts = np.concatenate(
-        list(in_order(partial(_unbalanced, of.corpus, nodes=nodes[shown]), days, workers))
-    )
+    measured = in_order(partial(_unbalanced, of.corpus, nodes=nodes[shown]), days, workers)
+    counts = np.concatenate(list(measured))
     by_slot = [counts[:, of.slot == slot].ravel() for slot in range(of.slots)]
     band = np.stack([counted.order_statistics(values, counted.LEVELS) for values in by_slot], axis=1)
     return Unbalance(
@@ -591,10 +565,8 @@ _DECIMALS = 3
 def _power(of: Pass, name: str, counts: IntArray) -> Power:
     """From grid counts (day, step)."""
     days, steps = counts.shape
-    by_slot = [
-        counted.order_statistics(counts[:, of.slot == slot].ravel(), counted.LEVELS)
-        for slot in range(of.slots)
-    ]
+    each = (counts[:, of.slot == slot].ravel() for slot in range(of.slots))
+    by_slot = [counted.order_statistics(values, counted.LEVELS) for values in each]
     falling = np.sort(counts.ravel())[::-1]
     points = np.arange(DURATION_POINTS) * (falling.size - 1) // (DURATION_POINTS - 1)
     width = -(-days // MOST_PERIODS)

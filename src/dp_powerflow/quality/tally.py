@@ -270,7 +270,7 @@ class Tally:
         self._add_nodes(fresh)
 
     def add_beside(self, of: Pass, part: int) -> None:
-        """Count what a part holds beside its voltages."""
+        """Count what a part holds besides its voltages."""
         own = of.corpus.layout.days_of(part)
         if "loads" in self.power:
             drawn_and_injected = ["p_kw", *("g_kw",) * of.corpus.extras.generation]
@@ -297,13 +297,10 @@ class Tally:
         bins = used_bins(other.nodes)
         self.counts[:, :, bins] += other.counts[:, :, bins]
         self._add_nodes(other.nodes)
-        for name in ("taps", "moves", "closed", "switchings"):
-            total = getattr(self, name)
-            total += getattr(other, name)
+        for name in ("taps", "moves", "closed", "switchings", "locked", "scaled_down"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.lowest = min(self.lowest, other.lowest)
         self.highest = _higher(self.highest, other.highest)
-        self.locked += other.locked
-        self.scaled_down += other.scaled_down
         self.scaled_down_most = max(self.scaled_down_most, other.scaled_down_most)
 
     def _add_nodes(self, fresh: IntArray) -> None:

@@ -6,9 +6,9 @@ public data.
 **Facts of a meter file** are its format: columns, step, customers. Readings are not used.
 Two files of the same customers and columns give the same facts, whatever was read. The days are published
 with a release, so they are declared and never taken from stamps: the first and the last stamp of a file are
-those of one customer, who would decide alone whether 14 or 15 days are published. A rule that rounds, or that
+stamps of one customer, who would decide alone whether 14 or 15 days are published. A rule that rounds, or
 asks whether nearly all customers have a day, still answers from private data; and noise on two dates, paid by
-the customers, would buy what an owner knows who has read his meters. The step is that of stamps which at
+the customers, would buy what an owner knows who has read the meters. The step is taken from stamps which at
 least half of the customers share: a matter of format, which no single customer moves.
 """
 
@@ -22,7 +22,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib.resources import files
@@ -205,11 +205,10 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", name.lower())
 
 
-_ANY_FORMAT = meter_files.MeterFormat(
-    "kW", "start", "UTC"
-)  # to open a file whose unit and step are not known yet
+_ANY_FORMAT = meter_files.MeterFormat("kW", "start", "UTC")
+"""To open a file whose unit and step are not known yet."""
 _SHARED = 0.5  # of the groups of customers have a stamp that tells the step
-_GROUPS = 64  # by a hash of their names: a customer counts once for a stamp, however many rows he has
+_GROUPS = 64  # by a hash of their names: a customer counts once for a stamp, however many rows there are
 _SECONDS_PER_MINUTE = 60
 
 
@@ -589,7 +588,7 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     text = _aligned(_filled("release.toml", **facts))
     say("checking the feeder")
     config = parse_config(tomllib.loads(text), base=request.config.resolve().parent)
-    if problems := _problems(config, feeder, _declared(services)):
+    if problems := _problems(config, feeder, Services.listed(services)):
         raise FeederError(internal_list(problems))
     if writes_map and not map_is_there:
         write_named(own_map, map_text.encode())
@@ -739,26 +738,16 @@ def _problems(config: Config, facts: FeederFacts, services: Services) -> tuple[s
     return found
 
 
-def _declared(services: ServiceMap) -> Services:
-    points = services.load_points
-    nodes, classes = (
-        tuple(of.get(point) for point in points) for of in (services.node_of, services.class_of)
-    )
-    return Services(nodes, classes)
-
-
 def _map_text(services: ServiceMap, scale_kw: float | None) -> str:
     """A service map in the order of the ids."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    extra = [("node", services.node_of), ("class", services.class_of)]
-    shown = [(name, values) for name, values in extra if values]
-    writer.writerow(
-        ["customer", "load_point", *(name for name, _ in shown), *(["scale_kw"] if scale_kw else [])]
-    )
+    scales = dict.fromkeys(services.load_points if scale_kw else (), scale_kw)
+    known = {"node": services.node_of, "class": services.class_of, "scale_kw": scales}
+    shown: dict[str, Mapping[str, Any]] = {name: values for name, values in known.items() if values}
+    writer.writerow(["customer", "load_point", *shown])
     for customer, point in sorted(services.load_point_of.items()):
-        row = [customer, point, *(values.get(point, "") for _, values in shown)]
-        writer.writerow([*row, *([scale_kw] if scale_kw else [])])
+        writer.writerow([customer, point, *(values.get(point, "") for values in shown.values())])
     return file.getvalue()
 
 

@@ -48,7 +48,7 @@ class GridfmVariety:
     line_spread : admittances of lines are multiplied by up to 1 + this, or divided by it.
     load_levels : factor of all loads of a scenario.
     load_spread : factor of every single load, 1 ± this.
-    pv_share : share of the loaded buses with PV of their own, drawn per network.
+    pv_share : share of the loaded buses with their own PV, drawn per network.
     pv_level : largest PV of such a bus, as a multiple of its mean load.
     """
 

@@ -235,7 +235,7 @@ class PublishedNetwork:
         return self._in_frame(back, self.angle_deg)
 
     def as_phasors(self) -> PublishedNetwork:
-        """The network with voltages as they are."""
+        """The network with its voltages unturned."""
         return self._in_frame(-self.turn_deg, np.zeros(self.n)) if self.turn_deg.any() else self
 
     def _in_frame(self, back_deg: FloatArray, turn_deg: FloatArray) -> PublishedNetwork:

@@ -1,7 +1,7 @@
 """Scenarios of a published twin in the gridfm-datakit layout, written and read (`docs/reference/corpus.md`).
 
 For twin mode only. The tables hold the whole network and, in float64 so that the published power balances,
-the loads beside the voltages that they cause. On a published twin all of it is post-processing, low-order
+the loads besides the voltages that they cause. On a published twin all of it is post-processing, low-order
 bits included. On a true network it would be the secret itself: never use it there.
 """
 
@@ -89,17 +89,11 @@ def scenario_tables(
         "row": network.row,
         "turn": network.turn_deg,
     }
-    gen: dict[str, Column] = {
-        "idx": np.arange(len(network.reference)),
-        "bus": network.reference,
-        **_parts("p_mw", "q_mvar", source),
-    }
+    gen: dict[str, Column] = {"idx": np.arange(len(network.reference)), "bus": network.reference}
+    gen |= _parts("p_mw", "q_mvar", source)
     rows = np.repeat(np.arange(network.n), np.diff(network.y.indptr))
-    y_bus: dict[str, Column] = {
-        "index1": rows,
-        "index2": network.y.indices,
-        **_parts("G", "B", network.y.data),
-    }
+    y_bus: dict[str, Column] = {"index1": rows, "index2": network.y.indices}
+    y_bus |= _parts("G", "B", network.y.data)
     branches = network.branches if opened is None else network.branches.with_open(opened)
     there, out = network.branches.count, branches.count - network.branches.count
     branch: dict[str, Column] = {
@@ -220,7 +214,7 @@ class GridfmWriter:
         return BusStates(demand, static, turned_back(phasors, self.network.turn_deg))
 
     def _add(self, at_buses: ComplexArray, power: ComplexArray) -> None:
-        """Add powers of the retained nodes [p.u. of the feeder] to those of their buses [MW], one by one."""
+        """Add powers of the retained nodes [p.u. of the feeder] to their buses [MW], one by one."""
         for column, bus in enumerate(self._retained):
             at_buses[:, bus] += power[:, column] * self._base_mva
 
@@ -316,7 +310,7 @@ class GridfmData:
         listed = sp.csr_array((self._complex("y_bus", "G", "B"), ends), shape=(size, size))
         return float(np.max(np.abs((described - listed).data), initial=0.0))  # keeps a NaN
 
-    def mismatch_mw(self, sn_mva: float = SN_MVA) -> FloatArray:
+    def mismatch_mw(self) -> FloatArray:
         """(scenario, bus) |injected − shunt − flows into the branches| [MVA], everything as written.
 
         Flows are computed again from the voltages and two-port admittances and the stored ones are
@@ -324,11 +318,11 @@ class GridfmData:
         """
         v = self.voltage().ravel()
         injected = self._complex("bus", "Pg", "Qg") - self._complex("bus", "Pd", "Qd")
-        balance = injected - np.abs(v) ** 2 * np.conj(self._complex("bus", "GS", "BS")) * sn_mva
+        balance = injected - np.abs(v) ** 2 * np.conj(self._complex("bus", "GS", "BS")) * SN_MVA
         i, j = (self._buses("branch", name) for name in ("from_bus", "to_bus"))
         yff, yft, ytf, ytt = self._two_ports()
-        at_from = v[i] * np.conj(yff * v[i] + yft * v[j]) * sn_mva
-        at_to = v[j] * np.conj(ytf * v[i] + ytt * v[j]) * sn_mva
+        at_from = v[i] * np.conj(yff * v[i] + yft * v[j]) * SN_MVA
+        at_to = v[j] * np.conj(ytf * v[i] + ytt * v[j]) * SN_MVA
         wrong = np.zeros(len(v))
         for ends, flow, stored in (
             (i, at_from, self._complex("branch", "pf", "qf")),
@@ -406,10 +400,8 @@ def read_gridfm(directory: Location | str, partition: int | None = None) -> Grid
         if partition not in partitions:
             raise CorpusError(f"{directory} has partitions 0 to {n_partitions - 1}, there is no {partition}")
         first = partition * schema.SCENARIOS_PER_PARTITION
-        partitions, scenarios = (
-            range(partition, partition + 1),
-            scenarios[first : first + schema.SCENARIOS_PER_PARTITION],
-        )
+        partitions = range(partition, partition + 1)
+        scenarios = scenarios[first : first + schema.SCENARIOS_PER_PARTITION]
     bus, gen, branch, y_bus = (_read_table(place, name, partitions, scenarios) for name in schema.TABLES)
     data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(place))
     _check_buses(data, place)
@@ -502,11 +494,8 @@ class ReleasedTables:
     @cached_property
     def powers(self) -> tuple[ComplexArray, ComplexArray]:
         """Complex (scenario, bus) net demand, and generation of inverters [MW + j·Mvar]."""
-        count = count_scenarios(self.directory)
-        parts = [
-            read_gridfm(self.directory, k).powers()
-            for k in range(-(-count // schema.SCENARIOS_PER_PARTITION))
-        ]
+        partitions = -(-count_scenarios(self.directory) // schema.SCENARIOS_PER_PARTITION)
+        parts = [read_gridfm(self.directory, k).powers() for k in range(partitions)]
         demand, static = (np.concatenate(part) for part in zip(*parts, strict=True))
         return demand, static
 
@@ -565,7 +554,7 @@ def check_tables(corpus: Location, folder: str, scenarios: int, *, close_pu: flo
     Parameters
     ----------
     scenarios : how many there should be.
-    close_pu : how near their voltages are to those of the corpus [p.u.], scenario day·steps + step; None if
+    close_pu : how near their voltages are to the corpus [p.u.], scenario day·steps + step; None if
         they have nothing to do with them.
     """
     try:

@@ -4,7 +4,7 @@ A fit of one class is a row of steps: it asks, sees the noisy average of its cus
 Classes are fitted together, each query asked of all of them for one charge (`estimators.fit_together`). What
 a customer adds is a function of that customer, with all its days, and of answers before it; it is divided by
 its clip radius, so that every query has the radius one and classes with different radii can be asked
-together. Sensitivities are those of `privacy.queries`. What follows from the answers is free.
+together. `privacy.queries` gives the sensitivities. What follows from the answers is free.
 
 Scores are standardised by construction, so the radii are of order one whatever the loads are; every centre
 and every scale that is not is asked for first, coarsely. None of these figures follows from the data.
@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -363,13 +364,8 @@ def ask_mean_days(setting: Setting, scores: Scores) -> Steps[tuple[FloatArray, F
     name = "coarse mean day"
     seen = yield setting.ask(name, n_coarse, RADIUS_COARSE_DAY, coefficients(n_coarse))
     mean = product(likely(seen, 0.5 / harmonic_of(n_coarse)), basis[:n_coarse])
-    coarse = mean
-    seen = yield setting.ask(
-        "size of mean days",
-        1,
-        RADIUS_SIZE,
-        lambda days: of_customer.log_shape_size(days, scores, coarse, USUAL_SIZE),
-    )
+    sizes = partial(of_customer.log_shape_size, known=scores, released=mean, usual=USUAL_SIZE)
+    seen = yield setting.ask("size of mean days", 1, RADIUS_SIZE, sizes)
     size = USUAL_SIZE * exp1(float(np.clip(seen.value[0], -2.5, 1.0)))
     radius = float(np.clip(size, 0.02, 1.5))
     seen = yield setting.ask("mean day", n_all, radius, coefficients(n_all))
@@ -433,12 +429,8 @@ def ask_contrast(setting: Setting, scores: Scores) -> Steps[Baseline]:
     harmonics = min(OFF_HARMONICS, (setting.n_steps - 1) // 2)
     if not setting.two_kinds:
         return Baseline(scores, setting.off_weight, np.zeros(setting.n_steps))
-    seen = yield setting.ask(
-        "days off",
-        1 + 2 * harmonics,
-        RADIUS_OFF,
-        lambda days: of_customer.off_contrast(days, scores, setting.off, harmonics),
-    )
+    contrasts = partial(of_customer.off_contrast, known=scores, off=setting.off, harmonics=harmonics)
+    seen = yield setting.ask("days off", 1 + 2 * harmonics, RADIUS_OFF, contrasts)
     prior = 0.1 / np.sqrt(np.concatenate([[1.0], 1.0 + harmonic_of(2 * harmonics)]))
     contrast = product(likely(seen, prior), fourier(setting.n_steps, harmonics))
     return Baseline(scores, setting.off_weight, contrast)
@@ -481,23 +473,15 @@ def ask_process(setting: Setting, frame: Baseline) -> Steps[Fields]:
     """How the own process varies over the day, what customers share, and what is left at every spacing."""
     n_steps, n_days, ladder = setting.n_steps, setting.n_days, setting.ladder
     harmonics = min(PROFILE_HARMONICS, (n_steps - 1) // 2)
-    seen = yield setting.ask(
-        "profile of the process",
-        2 * harmonics,
-        RADIUS_PROFILE,
-        lambda days: of_customer.spread_profile(days, frame, harmonics),
-    )
+    profiles = partial(of_customer.spread_profile, frame=frame, harmonics=harmonics)
+    seen = yield setting.ask("profile of the process", 2 * harmonics, RADIUS_PROFILE, profiles)
     profile = np.clip(1.0 + product(likely(seen, 0.2), fourier(n_steps, harmonics)[1:]), 0.2, 4.0)
     profile = profile / profile.mean()
     factor = yield from _ask_factor(setting, frame)
     loadings = yield from _ask_loadings(setting, frame, factor)
-    shared = factor.at_steps(n_steps)
-    seen = yield setting.ask(
-        "energies of the process",
-        len(ladder.spacings),
-        RADIUS_ENERGIES,
-        lambda days: of_customer.process_energies(days, frame, shared, profile, ladder),
-    )
+    known = {"frame": frame, "shared": factor.at_steps(n_steps), "profile": profile, "ladder": ladder}
+    own_energies: Any = partial(of_customer.process_energies, **known)
+    seen = yield setting.ask("energies of the process", len(ladder.spacings), RADIUS_ENERGIES, own_energies)
     energies = np.maximum(seen.value, 0.0)
     total = float(energies.sum())
     share = energies / total if total > 0 else np.full(energies.size, 1 / energies.size)
@@ -521,21 +505,17 @@ def ask_process(setting: Setting, frame: Baseline) -> Steps[Fields]:
 
 def _ask_factor(setting: Setting, frame: Baseline) -> Steps[Factor]:
     covariates, n_days = setting.covariates, setting.n_days
-    explained = np.zeros(0)
-    if covariates.shape[1]:
+    explained, count = np.zeros(0), covariates.shape[1]
+
+    def daily(days: CustomerChunk) -> FloatArray:
+        return of_customer.process_of(days, frame).daily
+
+    if count:
         seen = yield setting.ask(
-            "covariates",
-            covariates.shape[1],
-            RADIUS_FACTOR,
-            lambda days: product(of_customer.process_of(days, frame).daily, covariates) / n_days,
+            "covariates", count, RADIUS_FACTOR, lambda days: product(daily(days), covariates) / n_days
         )
         explained = likely(seen, 0.2)
-    seen = yield setting.ask(
-        "shared factor",
-        n_days,
-        RADIUS_FACTOR * float(np.sqrt(n_days)),
-        lambda days: of_customer.process_of(days, frame).daily,
-    )
+    seen = yield setting.ask("shared factor", n_days, RADIUS_FACTOR * float(np.sqrt(n_days)), daily)
     return shared_factor(seen.value, seen.noise, covariates, explained)
 
 
@@ -707,12 +687,8 @@ def ranks_of(law: HistoryLaw, off: FloatArray, log_bounds: tuple[float, float]) 
     bins = times_of_day(law.n_steps)
     by_time = log_load.reshape(len(log_load), chosen.size, bins, -1).transpose(2, 0, 1, 3).reshape(bins, -1)
     tables = _quantiles(np.sort(by_time, axis=1))
-    basis = np.array(
-        [
-            np.sqrt(2.0) * cos(np.pi * (k + 1) * np.arange(_POINTS + 1) / _POINTS)
-            for k in range(RANK_FUNCTIONS)
-        ]
-    )
+    at = np.arange(_POINTS + 1)
+    basis = np.array([np.sqrt(2.0) * cos(np.pi * (k + 1) * at / _POINTS) for k in range(RANK_FUNCTIONS)])
     times = fourier(law.n_steps, TIME_HARMONICS)
     own = rank_features(log_load, tables, PROBABILITIES, basis, times)
     radius = float(np.sort(norms(own))[len(own) // 2])

@@ -25,7 +25,7 @@ cell·2⁶⁴ + level·2³² + copy/4 of one AES stream gives words of 32 bits f
 days are asked for, in whatever order, however many copies there are.
 
 **Splines.** A level is its noise smoothed by a cubic B-spline. A spline of spacing m·h is one of spacing h,
-with coefficients that are averages of its own: one pass from the longest spacing to the shortest, adding the
+with averaged coefficients: one pass from the longest spacing to the shortest, adding the
 noise of each on its way, gives the sum of all levels at a cost of two rows per step. `Ladder` says what the
 sum is, level by level; the two agree to rounding.
 
@@ -69,7 +69,7 @@ TILE = 128
 """Copies at a time; the values do not depend on it."""
 _LANES = 16  # a tile that is not full is filled up to a multiple
 _TAPS = CELLS_AFTER + 1
-_SPARE = 3  # rows of a level's noise beyond those of a day: pairs begin at even cells
+_SPARE = 3  # rows of a level's noise beyond one day: pairs begin at even cells
 
 
 class Recipe(NamedTuple):
@@ -192,8 +192,8 @@ class Process:
 
 
 def refinement(ratio: int, first: int, count: int) -> FloatArray:
-    """(count, 4): cubic B-spline coefficients at a `ratio`-th of the spacing, from those of a cell and the
-    three after it. The first is that of part `first` of the cell.
+    """(count, 4): cubic B-spline coefficients at a `ratio`-th of the spacing, from a cell's own and the three
+    after it. The first belongs to part `first` of the cell.
     """
     mask = np.ones(1)
     for _ in range(_TAPS):
@@ -556,15 +556,9 @@ def _pieces(table: FloatArray) -> IntArray:
 
 def _members(people: Population, chosen: IntArray) -> _Members:
     mean = (people.mean_day[chosen] - LOWEST_SCORE) * _SCORES_PER_UNIT
-    return _Members(
-        people.load_of[chosen],
-        people.scale_kw[chosen],
-        people.tan_theta[chosen],
-        _short(mean),
-        _short(people.shared[chosen] * _SCORES_PER_UNIT),
-        _short(people.own[chosen] * _SCORES_PER_UNIT),
-        _pieces(people.log_map[chosen]),
-    )
+    known = people.load_of[chosen], people.scale_kw[chosen], people.tan_theta[chosen]
+    shared, own = (_short(each[chosen] * _SCORES_PER_UNIT) for each in (people.shared, people.own))
+    return _Members(*known, _short(mean), shared, own, _pieces(people.log_map[chosen]))
 
 
 def _last_map(part: ClassPath) -> _LastMap:
@@ -712,7 +706,7 @@ def population_of(
     for ell, part in enumerate(used):
         chosen, law, reactive = np.flatnonzero(class_of == ell), part.law, part.reactive
         log_bounds = log1(part.bounds[0]), log1(part.bounds[1])
-        # The class ends the names of streams: no label makes two of them, or those of days, the same.
+        # The class ends the names of streams: no label makes two of them, or a stream of days, the same.
         people = Individuals.draw(law, chosen.size, bound, f"/{part.name}")
         offsets = people.offsets(law, law.score_map)
         mean_day[chosen] = people.shape + offsets[:, None]

@@ -1,11 +1,11 @@
 """A derived release: what it states, its files, its pages, and its check by a stranger.
 
 The manifest holds figures, settings, names and hashes; sentences are in templates. What follows from the
-release, the settings and the tables (`determined`) is made again by `verify`. The two guarantees are those of
-the release, entry by entry. Parsing is strict. docs/derived.schema.json is generated from the models.
+release, the settings and the tables (`determined`) is made again by `verify`. The guarantees are the
+release's own, entry by entry. Parsing is strict. docs/derived.schema.json is generated from the models.
 
-Files are computed in memory, then written as a folder. Certificate and card follow from the manifest and from
-that of the release; `derived.html` shows the findings. All are self-contained.
+Files are computed in memory, then written as a folder. Certificate and card follow from its manifest and from
+the manifest of the release; `derived.html` shows the findings. All are self-contained.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE_FILE = "derived.html"
 SOURCE_FILE = "source/manifest.json"
 """The manifest of the release that it came from, as it was."""
 REQUIRED = (form.CERTIFICATE_FILE, form.CARD_FILE, PAGE_FILE, SOURCE_FILE)
-"""Files beside the manifest and the tables."""
+"""Files besides the manifest and the tables."""
 ROWS_PER_GROUP = 1 << 17
 PACKAGES = (
     *("dp-powerflow", "dp-accounting", "dss-python", "jinja2", "numba", "numpy", "pyarrow", "pydantic"),
@@ -142,14 +142,11 @@ def determined(
     ----------
     source, content : manifest of the release, and its file.
     """
+    of_release = {"id": source.release.id, "manifest_sha256": form.sha256_of(content)}
     return {
         "format": form.FORMAT,
         "kind": verify.STUDY,
-        "source": {
-            "id": source.release.id,
-            "manifest_sha256": form.sha256_of(content),
-            "derived_from": derived_from,
-        },
+        "source": {**of_release, "derived_from": derived_from},
         "guarantee": source.guarantee.model_dump(),
         "settings": kind.model_dump(mode="json"),
         "tables": [table.model_dump() for table in tables],
@@ -228,7 +225,7 @@ def card_bytes(manifest: DerivedManifest[Any], source: form.Manifest[Any]) -> by
         "tables": list(tables.values()),
         "publication": source.publication,
         "not_stated": render.NOT_STATED,
-        "citation": render.cited_as(source.publication, source.release.id).splitlines(),
+        "citation": render.cited_as(source.publication, source.release.id),
     }
     return render.card(head, render.rendered("study.md", words_of(manifest), shown))
 
@@ -261,7 +258,6 @@ def derived_html(
             page.Section("settings", "Settings", (words.text("about"),), shown),
         ),
         footer=(words.text("follows"),),
-        summary={"kind": manifest.study.name, "release": source.release.id, "figures": manifest.figures},
     ).to_html()
 
 
@@ -365,9 +361,8 @@ def files_of(
         "files": {},
         form.DIGEST: "0" * 64,
     }
-    manifest = parse(
-        form.json_object(form.canonical_json(content))
-    )  # in the order of the file, as pages have it
+    # In the order of the file, as pages have it.
+    manifest = parse(form.json_object(form.canonical_json(content)))
     files |= {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(manifest, source, found.items),
@@ -735,13 +730,8 @@ def check_derived(opened: OpenedDerived) -> verify.VerifyReport:
         warnings = () if source is None else tuple(render.Words.of(source)["warnings"])
     except form.MALFORMED:
         warnings = ()  # and the pages cannot be made again
-    return verify.VerifyReport(
-        None if manifest is None else f"{manifest.source.id}: {manifest.study.name}",
-        form.sha256_of(opened.content),
-        tuple(checks),
-        (),
-        warnings,
-    )
+    name = None if manifest is None else f"{manifest.source.id}: {manifest.study.name}"
+    return verify.VerifyReport(name, form.sha256_of(opened.content), tuple(checks), (), warnings)
 
 
 def _check_source(opened: OpenedDerived) -> Iterator[form.Check]:

@@ -194,7 +194,7 @@ def _without_the_file(feeder: Feeder, *, keep_codes: bool) -> Feeder:
 
 
 def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[FloatArray, str]:
-    """PUBLIC. Irradiance of new PV: that of the release where it declares one, else a clear sky."""
+    """PUBLIC. Irradiance of new PV: what the release declares, else a clear sky."""
     if inputs.irradiance is None:
         return clear_sky_year(settings, steps, inputs.config.first_day_of_sun)
     if settings != StudySettings():

@@ -79,7 +79,7 @@ class StudySettings(Section):
 
 
 def split_settings(given: Mapping[str, Any] | None) -> tuple[StudySettings, dict[str, Any]]:
-    """Settings as a file or a caller gives them: those of the study, in the table `study`, and of the kind.
+    """Settings as a file or a caller gives them: of the study, in the table `study`, and of the kind.
 
     Raises
     ------
@@ -166,13 +166,8 @@ def refuse_another_scene(study: Study, corpus: Corpus, *, same_days: bool = True
     solver = study.make_solver(None)
     if not same_days:
         return
-    made = solve_days(
-        solver,
-        OneDay(study.source, 0),
-        generation=study.generation,
-        nodes="all",
-        scale_down=study.scales_down,
-    )
+    day, sun = OneDay(study.source, 0), study.generation
+    made = solve_days(solver, day, generation=sun, nodes="all", scale_down=study.scales_down)
     at = np.searchsorted(study.feeder.energised, study.released)
     released = corpus.voltages([0])[0]
     same_shape = made.v[0].shape[0] == released.shape[0] and len(at) == released.shape[1]
@@ -311,12 +306,9 @@ def _study(tables: ReleasedTables) -> Study:
     loaded = network.loaded
     at = np.searchsorted(feeder.retained, place[loaded])  # ascending: the order of nodes is kept
     by_day = demand[:, loaded].reshape(-1, steps, len(loaded)).transpose(2, 0, 1) * KW_PER_MW
-    source = GivenDays(
-        GivenLaw(steps, feeder.base_mva, at),
-        np.ascontiguousarray(by_day.real),
-        np.ascontiguousarray(by_day.imag),
-        days_per_block(len(loaded)),
-    )
+    active, reactive = (np.ascontiguousarray(part) for part in (by_day.real, by_day.imag))
+    law = GivenLaw(steps, feeder.base_mva, at)
+    source = GivenDays(law, active, reactive, days_per_block(len(loaded)))
     return Study(
         feeder=feeder,
         source=source,
@@ -352,13 +344,8 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
         largest = demand[int(np.argmax(demand[:, k].real)), k] * KW_PER_MW
         drawn = (float(largest.real), float(largest.imag))
         loads.append(Load(f"load-{k}", ((int(place[k]), GROUND),), *drawn, "wye"))
-    return replace(
-        plain,
-        nodes=tuple(names[k] for k in np.argsort(place).tolist()),
-        base_kv=np.ones(network.n),
-        lines=lines,
-        loads=tuple(loads),
-    )
+    nodes = tuple(names[k] for k in np.argsort(place).tolist())
+    return replace(plain, nodes=nodes, base_kv=np.ones(network.n), lines=lines, loads=tuple(loads))
 
 
 def _generation(static: ComplexArray, steps: int, at: IntArray, retained: int) -> Generation | None:

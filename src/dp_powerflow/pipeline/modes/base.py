@@ -276,15 +276,15 @@ class NetworkMode(ABC, Generic[Section]):
     # --------------------------------------------------------------------------------------- what is released
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
-        """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""
+        """Indices in `feeder.nodes` whose voltages are released: nodes with their own load."""
         return np.asarray(feeder.retained[feeder.loaded_nodes()[0]], dtype=np.int64)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
-        """What the corpus holds beside its voltages; by default nothing."""
+        """What the corpus holds besides its voltages; by default nothing."""
         return NOTHING
 
     def tables(self, root: Location, feeder: Feeder, released: IntArray) -> GraphTables | None:
-        """Tables of the network that are published beside the voltages; None publishes none."""
+        """Tables of the network that are published besides the voltages; None publishes none."""
         return None
 
     def connections(
@@ -318,7 +318,7 @@ class NetworkMode(ABC, Generic[Section]):
         )
 
     def plan_figures(self) -> dict[str, object]:
-        """What the block `plan` of the policy's template shows beside policy, section and account."""
+        """What the block `plan` of the policy's template shows besides policy, section and account."""
         return {}
 
     def plan_lines(self, preview: Preview) -> list[str]:
@@ -337,7 +337,7 @@ _MODES: dict[type[NetworkSection], type[NetworkMode[Any]]] = {}
 
 
 def mode_of(config: Config) -> NetworkMode[Any]:
-    """The mode that a config chooses: that of its section, or of what the section derives from."""
+    """The mode that a config chooses: the mode of its section, or of a base of the section."""
     return next(_MODES[kind] for kind in type(config.network).__mro__ if kind in _MODES)(config)
 
 
@@ -367,6 +367,5 @@ def left_afterwards(preview: Preview, what: str = "This release") -> str:
         return f"{what} was charged already; using it again costs nothing more."
     left = preview.after.available
     if not preview.affordable:
-        have = preview.before.available
-        return f"**Not affordable**: ε = {have.epsilon:.4g} is left."
+        return f"**Not affordable**: ε = {preview.before.available.epsilon:.4g} is left."
     return f"Left afterwards: ε = {left.epsilon:.4g} at δ = {left.delta:.3g}."

@@ -61,11 +61,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def charge(self, request_sha256: str) -> base.NetworkCharge:
         """The policy of this release, under its own id."""
         section, release = self.section, self.config.release
-        cap = InstanceCap(
-            release.network_epsilon_cap or section.epsilon,
-            release.network_delta_cap or section.delta,
-            self.neighbours,
-        )
+        epsilon = release.network_epsilon_cap or section.epsilon
+        cap = InstanceCap(epsilon, release.network_delta_cap or section.delta, self.neighbours)
         cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
         return base.NetworkCharge(cost, cap, release.id, request_sha256)
 
@@ -121,13 +118,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
         pairs = [self.config.model.bounds, *self.config.model.bounds_of_class.values()]
         low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
         per_unit = np.asarray(kw_to_pu(np.broadcast_to(scale, nominal_kw.shape), feeder.base_mva))
-        reason = why_no_number(
-            Network(feeder),
-            section.bound,
-            section.radius,
-            (nodes, low * per_unit, high * per_unit),
-            volt_var=inputs.solar.voltvar is not None,
-        )
+        loads, acting = (nodes, low * per_unit, high * per_unit), inputs.solar.voltvar is not None
+        reason = why_no_number(Network(feeder), section.bound, section.radius, loads, volt_var=acting)
         if reason is not None:
             yield (
                 f"{reason}, so bound '{section.bound}' has no number and the release would be refused after "
@@ -143,7 +135,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
             )
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
-        """Nodes with a load of their own above the public minimum; lighter ones keep theirs, unseen."""
+        """Nodes with their own load above the public minimum; lighter ones keep theirs, unseen."""
         seen = np.setdiff1d(feeder.loaded_nodes()[0], light_nodes(feeder))
         return np.asarray(feeder.retained[seen], dtype=np.int64)
 
@@ -199,12 +191,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if uncovered is not None:
             raise PrivacyError(uncovered)
         solar, section, days = scene.network.solar, self.section, self.config.release.days
-        return collect_evidence(
-            Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar),
-            Policy(section.radius, section.epsilon, section.delta, days, section.calibration_days),
-            inputs.own_key.bind("purpose", CALIBRATION),
-            progress=progress,
-        )
+        instance = Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar)
+        policy = Policy(section.radius, section.epsilon, section.delta, days, section.calibration_days)
+        key = inputs.own_key.bind("purpose", CALIBRATION)
+        return collect_evidence(instance, policy, key, progress=progress)
 
     def lines(
         self,
@@ -293,12 +283,8 @@ def refuse_steep_control(inputs: NetworkInputs) -> None:
 def _uncovered(feeder: Feeder) -> str | None:
     """Why the closed-form certificate is not for a feeder, None where it is; scales and PV are public."""
     light = len(light_nodes(feeder))
-    return (
-        f"{light} nodes carry less load than the public minimum of a released node; the closed-form "
-        "certificate does not cover them"
-        if light
-        else None
-    )
+    carry = "nodes carry less load than the public minimum of a released node"
+    return f"{light} {carry}; the closed-form certificate does not cover them" if light else None
 
 
 def middle_load_kw(load_kw: FloatArray) -> float:

@@ -142,10 +142,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         refuse_endless(self.config, structure, inputs.services)
         source, design = self._source(inputs), self.section.design
         twins = stand_in_twins(source, source.parameters(), design, self.section.controls)
-        trial = Trial(
-            inputs, self.solver, lambda config: summed_customers(config, structure, inputs.services)
-        )
-        return on_twins(trial, twins, structure)
+        drawn = partial(summed_customers, feeder=structure, services=inputs.services)
+        return on_twins(Trial(inputs, self.solver, drawn), twins, structure)
 
     def identity(self, inputs: NetworkInputs) -> str:
         """Of the network and the parameters that twins are drawn from, whatever the design."""
@@ -270,12 +268,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
     @property
     def _request(self) -> str:
         """Hash of all the public choices that decide the twin; a twin id with others is refused."""
-        content = {
-            "format": draw.FORMAT,
-            "id": self.section.id,
-            "design": self.section.design.to_record(),
-            "grid": LOG_GRID,
-        }
+        design = self.section.design.to_record()
+        content = {"format": draw.FORMAT, "id": self.section.id, "design": design, "grid": LOG_GRID}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _cost(self, scope: Scope, times: int = 1) -> PureCost | GdpCost:
@@ -288,12 +282,9 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
 
     def _paid(self, account: Account | None) -> list[Spend]:
         """Charges of an account for versions of this very twin."""
-        return [
-            spend
-            for spend in (() if account is None else account.spends)
-            if version_of(spend.release_id, self.section.id) is not None
-            if spend.request_sha256 == self._request
-        ]
+        spends = () if account is None else account.spends
+        own = (spend for spend in spends if spend.request_sha256 == self._request)
+        return [spend for spend in own if version_of(spend.release_id, self.section.id) is not None]
 
     def _cost_of_changes(
         self, facts: base.NetworkFacts, state: PrivateState, account: Account
@@ -331,9 +322,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         again = [_parts_again(account, facts.figures(self._key(state, account.name)))]
         for directory, names in state.internal_files():
             twin = directory.removeprefix(_PREFIX)
-            requests = {
-                s.request_sha256 for s in account.spends if version_of(s.release_id, twin) is not None
-            }
+            spends = (spend for spend in account.spends if version_of(spend.release_id, twin) is not None)
+            requests = {spend.request_sha256 for spend in spends}
             if twin == directory or _figures_file(account.name) not in names:
                 continue
             drawn = self._drawn(state, account.name, twin) or {}
@@ -378,11 +368,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
 
     def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
-        if paid is not None and (paid.kind, paid.dataset, paid.request_sha256) == (
-            KIND,
-            dataset,
-            self._request,
-        ):
+        own = KIND, dataset, self._request
+        if paid is not None and (paid.kind, paid.dataset, paid.request_sha256) == own:
             return paid.account
         account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
         if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
@@ -412,10 +399,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         return found
 
     def _remember(self, inputs: NetworkInputs, account: str, twin: draw.Twin) -> None:
-        drawn, figures = (
-            self._drawn(inputs.state, account) or {},
-            self._figures(inputs, self._key(inputs.state, account)),
-        )
+        drawn = self._drawn(inputs.state, account) or {}
+        figures = self._figures(inputs, self._key(inputs.state, account))
         for element in draw.elements_of(self._parameters(inputs), self.section.design):
             drawn.setdefault(element.name, {})[figures[element.name]] = twin.record_of(element)
         content = json.dumps(drawn, sort_keys=True).encode()
@@ -465,7 +450,7 @@ def _file(dataset: str) -> str:
 
 
 def _whole(cost: Cost) -> bool:
-    """Whether a cost is that of a whole twin; a version without new figures costs nothing."""
+    """Whether a cost is for a whole twin; a version without new figures costs nothing."""
     free = not any(cost.amounts().values())
     return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
 
@@ -496,8 +481,8 @@ def released_connections(
 ) -> Connections:
     """Buses of the network that is solved, the phases of the released nodes, and what joins the buses.
 
-    Buses come in the order of the released nodes, which is secret and random; those without one follow in a
-    random order of their own. So nothing of the order in the feeder's file is left.
+    Buses come in the order of the released nodes, which is secret and random; the others follow in another
+    random order. So nothing of the order in the feeder's file is left.
 
     Parameters
     ----------
@@ -510,12 +495,8 @@ def released_connections(
     order = _order(graph, released, key)
     row = np.empty(len(order), dtype=np.int64)
     row[order] = np.arange(len(order))
-    pairs = sorted(
-        (
-            (*sorted((int(row[first]), int(row[second]))), kind)
-            for (first, second), kind in graph.kind_of.items()
-        )
-    )
+    pairs = sorted((*sorted(row[[*ends]].tolist()), kind) for ends, kind in graph.kind_of.items())
+    at = None if places is None else np.array([places[graph.names[bus]] for bus in order], dtype=np.float64)
     return Connections(
         bus_ids=opaque_buses(len(order)),
         bus_of=row[graph.bus_of[released]],
@@ -523,9 +504,7 @@ def released_connections(
         pairs=np.array([pair[:2] for pair in pairs], dtype=np.int64).reshape(-1, 2),
         kinds=tuple(str(pair[2]) for pair in pairs),
         source=graph.source[order],
-        coordinates=None
-        if places is None
-        else np.array([places[graph.names[bus]] for bus in order], dtype=np.float64),
+        coordinates=at,
     )
 
 

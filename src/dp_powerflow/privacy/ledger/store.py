@@ -4,8 +4,8 @@ Every entry carries the keyed hash of the one before and of its own fields, so a
 or reordered entry is noticed, and cannot be made to look right without the secret key. What a chain cannot
 notice by itself, the loss of its last entries (an old backup put back, a deleted file), the anchor does: a
 small file beside the database that says where the chain stood last, written after every commit, with a keyed
-hash of its own. A ledger without its anchor is refused. Who puts back an old ledger *with* its old anchor is
-found out by what later releases left: see `pipeline.plan`.
+hash of its own. A ledger without its anchor is refused. An old ledger that is put back *with* its old anchor
+is found out by what later releases left: see `pipeline.plan`.
 
 `Ledger.open` checks the whole chain. What is opened then reads from its last entry on: that entry must be
 there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
