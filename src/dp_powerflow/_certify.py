@@ -124,7 +124,7 @@ def line_lines(report: LineReport) -> list[str]:
     middle = [worst[len(worst) // 2]] if len(worst) > _WORST_SHOWN else []
     return lines_of(
         "lines.md",
-        {"share": _share, "middle": _median},
+        {"share": _share},
         report=report,
         request=report.request,
         evidence=report.evidence,
@@ -157,11 +157,6 @@ def _share(values: list[float | None], level: float | None) -> str:
     else:
         count = sum(value is not None and value <= level for value in values)
     return f"{100 * count / max(1, len(values)):.0f} % [{count}]"
-
-
-def _median(values: list[float | None]) -> str:
-    found = float(np.median([np.inf if value is None else value for value in values]))
-    return "none" if not np.isfinite(found) else f"{found:g}"
 
 
 EXTRA = "plots"

@@ -476,8 +476,6 @@ def _all_steps(flags: BoolArray, steps: int) -> BoolArray:
 
 GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 100.0, 200.0)
 """ε that are tried; fixed before anything is drawn."""
-HORIZONS = (2, 5, 10)
-"""Days over which sums of losses are judged as well, on disjoint groups of the draws."""
 _STATISTICS = 2
 _BISECTIONS = 60
 
@@ -561,20 +559,6 @@ def least_epsilon(bound: FloatArray, delta: float) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Horizon:
-    """ε of one line over several days: by adding up, and by sums over disjoint groups of drawn days.
-
-    ε is None where there is none in the grid or δ reaches 1.
-    """
-
-    days: int
-    added_epsilon: float | None
-    added_delta: float
-    summed_epsilon: float | None
-    summed_delta: float
-
-
-@dataclass(frozen=True)
 class LineRow:
     """One line, worst of all its changes.
 
@@ -598,7 +582,6 @@ class LineRow:
     mean: float
     worst: float
     infinite: float
-    horizons: tuple[Horizon, ...]
     lower: float | None = None
     attack_error: float | None = None
     attack_error_with_loads: float | None = None
@@ -608,7 +591,7 @@ class LineRow:
 class LineEvidence:
     """Every line of one network at one x.
 
-    All upper bounds of a day hold together with `CONFIDENCE`; those over several days with the same again.
+    All upper bounds hold together with `CONFIDENCE`.
 
     Attributes
     ----------
@@ -626,13 +609,12 @@ class LineEvidence:
 
 
 def judge(losses: LineLosses, x: float, steps: int, delta: float) -> LineEvidence:
-    """Evidence of a day, and of several, from losses on independent draws."""
+    """Evidence of a day from losses on independent draws."""
     by_direction = losses.by_direction
     bounds = delta_bounds(by_direction, 1.0 - CONFIDENCE)
     used = max(delta, bounds.supported)
     day = least_epsilon(bounds.hockey, used)
     tail = least_epsilon(bounds.tail, used)
-    sums = {days: _summed(by_direction, days, delta) for days in HORIZONS}
     of_line: dict[str, list[int]] = {}
     for k, item in enumerate(losses.neighbours):
         of_line.setdefault(item.line.name, []).append(k)
@@ -640,51 +622,21 @@ def judge(losses: LineLosses, x: float, steps: int, delta: float) -> LineEvidenc
     for name, own in of_line.items():
         values = by_direction[own]
         finite = values[np.isfinite(values)]
-        epsilon = float(day[own].max())
         rows.append(
             LineRow(
                 line=name,
                 is_switch=losses.neighbours[own[0]].line.is_switch,
-                epsilon=_or_none(epsilon),
+                epsilon=_or_none(float(day[own].max())),
                 epsilon_tail=_or_none(float(tail[own].max())),
                 forward=_or_none(float(day[own, 0].max())),
                 reverse=_or_none(float(day[own, 1].max())),
                 mean=float(finite.mean()) if len(finite) else float("inf"),
                 worst=float(finite.max()) if len(finite) else float("inf"),
                 infinite=float(1.0 - len(finite) / values.size),
-                horizons=tuple(_horizon(days, epsilon, used, sums[days], own) for days in HORIZONS),
             )
         )
     changes = tuple(dict.fromkeys(item.what for item in losses.neighbours))
     return LineEvidence(x, steps, changes, by_direction.shape[-1], used, bounds.supported, tuple(rows))
-
-
-def _summed(losses: FloatArray, days: int, delta: float) -> tuple[FloatArray, float]:
-    """Least ε (neighbour, direction) of several days, and its δ.
-
-    Days are independent given the network, so the loss of D days is the sum of D independent losses; disjoint
-    groups of the draws are independent samples of it. No draw is used twice.
-    """
-    groups = losses.shape[-1] // days
-    if groups == 0:
-        return np.full(losses.shape[:2], np.inf), 1.0
-    total = losses[..., : groups * days].reshape(*losses.shape[:2], groups, days).sum(axis=-1)
-    bounds = delta_bounds(total, (1.0 - CONFIDENCE) / len(HORIZONS))
-    used = max(delta, bounds.supported)
-    return least_epsilon(bounds.hockey, used), used
-
-
-def _horizon(
-    days: int, epsilon: float, delta: float, summed: tuple[FloatArray, float], own: list[int]
-) -> Horizon:
-    added = days * delta
-    return Horizon(
-        days=days,
-        added_epsilon=_or_none(days * epsilon) if added < 1.0 else None,
-        added_delta=added,
-        summed_epsilon=_or_none(float(summed[0][own].max())),
-        summed_delta=summed[1],
-    )
 
 
 def _or_none(value: float) -> float | None:
