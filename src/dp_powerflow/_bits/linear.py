@@ -102,7 +102,7 @@ def product(left: FloatArray, right: FloatArray) -> FloatArray:
     columns = np.ascontiguousarray(right, dtype=np.float64).reshape(left.shape[-1], -1)
     out = np.zeros((rows.shape[0], columns.shape[1]))
     _product(rows, columns, out)
-    return out.reshape(*left.shape[:-1], *right.shape[1:])
+    return out.reshape((*left.shape[:-1], *right.shape[1:]))
 
 
 @kernel
@@ -135,19 +135,7 @@ def gram(vectors: FloatArray) -> FloatArray:
 
 def norms(vectors: FloatArray) -> FloatArray:
     """L2 norm over the last axis, (..., K) → (...)."""
-    flat = np.ascontiguousarray(vectors, dtype=np.float64).reshape(-1, vectors.shape[-1])
-    out = np.empty(flat.shape[0])
-    _norms(flat, out)
-    return out.reshape(vectors.shape[:-1])
-
-
-@kernel
-def _norms(vectors: FloatArray, out: FloatArray) -> None:
-    for i in range(vectors.shape[0]):
-        total = 0.0
-        for k in range(vectors.shape[1]):
-            total += vectors[i, k] * vectors[i, k]
-        out[i] = np.sqrt(total)
+    return np.sqrt(product(vectors * vectors, np.ones(vectors.shape[-1])))
 
 
 def within_ball(vectors: FloatArray, radius: float) -> FloatArray:
