@@ -17,8 +17,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dp_powerflow._inspection import INTERNAL
 from dp_powerflow._texts import lines_of
 from dp_powerflow.config import Config
@@ -135,9 +133,6 @@ def line_lines(report: LineReport) -> list[str]:
         shown=min(_WORST_SHOWN, len(rows)),
         worst=[*worst[:_WORST_SHOWN], *middle],
         proved=sum(row.lower is not None and row.lower > 0.0 for row in rows),
-        errors=[row.attack_error for row in rows if row.attack_error is not None],
-        with_loads=[row.attack_error_with_loads for row in rows if row.attack_error_with_loads is not None],
-        median=np.median,
     )
 
 

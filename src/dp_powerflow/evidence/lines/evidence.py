@@ -569,8 +569,6 @@ class LineRow:
     forward, reverse : ε of each direction by itself (hockey stick).
     mean, worst : of Λ over all draws, finite ones; `infinite` the share of draws with Λ = +∞.
     lower : lower confidence bound on ε from the audit, None without one.
-    attack_error : root mean square error of the attack's estimate of x, None if not asked;
-        `attack_error_with_loads` the same when the loads behind the voltages are published.
     """
 
     line: str
@@ -583,8 +581,6 @@ class LineRow:
     worst: float
     infinite: float
     lower: float | None = None
-    attack_error: float | None = None
-    attack_error_with_loads: float | None = None
 
 
 @dataclass(frozen=True)
