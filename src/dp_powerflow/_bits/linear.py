@@ -140,8 +140,7 @@ def norms(vectors: FloatArray) -> FloatArray:
 
 def within_ball(vectors: FloatArray, radius: float) -> FloatArray:
     """Vectors (..., K), each shortened to the radius if it is longer."""
-    shortened: FloatArray = vectors * np.minimum(1.0, radius / np.maximum(norms(vectors)[..., None], 1e-300))
-    return shortened
+    return np.asarray(vectors * np.minimum(1.0, radius / np.maximum(norms(vectors)[..., None], 1e-300)))
 
 
 def cholesky(matrix: FloatArray) -> FloatArray:

@@ -204,7 +204,7 @@ def with_exact_kappa(facts: NetworkFacts) -> NetworkFacts:
     return replace(facts, amplification=replace(facts.amplification, paper=exact))
 
 
-_DERIVED = ("epsilon", "delta", "formula", "bias", "mu", "denominator", "largest_radius")
+_DERIVED = ("epsilon", "delta", "formula", "bias", "tail", "quadratic", "mu", "denominator", "largest_radius")
 _SMALLEST_RADIUS = 1e-15
 _BISECTIONS = 60
 

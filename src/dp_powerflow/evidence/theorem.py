@@ -193,10 +193,18 @@ class Terms:
     c_star: float
     mu_star: float
     alpha: float
-    tail: float
-    quadratic: float
     mean: float
     jacobian: float
+
+    @property
+    def tail(self) -> float:
+        """ψ̄·τ(δ)."""
+        return self.psi_bar * self.tau
+
+    @property
+    def quadratic(self) -> float:
+        """ψ̄²/2."""
+        return self.psi_bar**2 / 2.0
 
     @property
     def bias(self) -> float:
@@ -261,18 +269,15 @@ def paper_bound(
     psi = symbols.psi_bar_printed(kappa_r, d, gammas)
     c = symbols.c_star_printed(facts.n, operating.v_min, operating.v_max)
     a = symbols.alpha(operating.mu, c, kappa_r)
-    t = symbols.tau(facts.n * law.steps, math.log(1.0 / delta))
     terms = Terms(
         kappa=facts.amplification.paper,
         d=float(d.max()),
         gamma=float(gammas.max()),
         psi_bar=psi,
-        tau=t,
+        tau=symbols.tau(facts.n * law.steps, math.log(1.0 / delta)),
         c_star=c,
         mu_star=operating.mu,
         alpha=a,
-        tail=psi * t,
-        quadratic=psi**2 / 2.0,
         mean=symbols.mean_term_printed(kappa_r, d, gammas, sizes, _sums(law)[classes]),
         jacobian=symbols.lambda_ii(law.steps, facts.n, a),
     )
@@ -391,7 +396,6 @@ class _Reach:
         full = law.q_sigma is not None
         c = self.c_star
         psi = symbols.psi_bar(self.loads_r, weights)
-        t = symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta)
         a = symbols.alpha(self.inside.mu, c, self.kappa_r)
         jacobian = symbols.lambda_ii_full if full else symbols.lambda_ii
         return Terms(
@@ -399,12 +403,10 @@ class _Reach:
             d=d,
             gamma=float(_gammas(law)[np.unique(law.class_of)].max()),
             psi_bar=psi,
-            tau=t,
+            tau=symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta),
             c_star=c,
             mu_star=self.inside.mu,
             alpha=a,
-            tail=psi * t,
-            quadratic=psi**2 / 2.0,
             mean=symbols.mean_term(psi, _sums(law)[law.class_of]),
             jacobian=jacobian(law.steps, self.facts.n, a),
         )

@@ -369,7 +369,7 @@ class Network:
         self.y_kz = sp.csc_array(rows[self.kept, :][:, self.zero_injection])
         self.y_zk = sp.csc_array(rows[self.zero_injection, :][:, self.kept])
         self.y_zz = sp.csc_array(rows[self.zero_injection, :][:, self.zero_injection])
-        self._factor = _factorise(self.y_zz) if len(self.zero_injection) else None
+        self._factor = factorised(self.y_zz) if len(self.zero_injection) else None
 
     @property
     def n(self) -> int:
@@ -459,7 +459,7 @@ class Network:
     @cached_property
     def _whole_factor(self) -> Any:
         energised = self.feeder.energised
-        return _factorise(sp.csc_array(sp.csr_array(self.feeder.y)[energised, :][:, energised]))
+        return factorised(sp.csc_array(sp.csr_array(self.feeder.y)[energised, :][:, energised]))
 
     def recover(self, v: ComplexArray) -> ComplexArray:
         """Voltages of the zero-injection nodes, v_Z = Φ·(v_R, v_slack) (Eq. vZ_recovery).
@@ -505,7 +505,8 @@ class Network:
         return LineChange(left, core, self.psi_at(nodes))
 
 
-def _factorise(matrix: sp.csc_array) -> Any:
+def factorised(matrix: sp.csc_array | sp.csr_array) -> Any:
+    """Sparse LU, with a sentence where there is none."""
     try:
         return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
     except RuntimeError:

@@ -133,8 +133,7 @@ class HostingCapacity(Kind):
             return _Block(self, study, base, hosts, conductors, block).found()
 
         blocks = list(each_in_order(capacities_of, study.source.n_blocks, workers, progress))
-        unreleased = np.setdiff1d(_load_nodes(study), study.released)
-        return Hosted(self, study, places, blocks, left_out=len(unreleased))
+        return Hosted(self, study, places, blocks)
 
     def per_step(self, feeder: Feeder) -> complex:
         """Complex power of one step of the grid at peak irradiance [p.u.]."""
@@ -219,14 +218,12 @@ class Hosted:
     ----------
     places : (candidate,) positions among the released nodes.
     blocks : of days, in order.
-    left_out : nodes with a load that are not released.
     """
 
     kind: HostingCapacity
     study: Study
     places: IntArray
     blocks: Sequence[Capacities]
-    left_out: int
 
     def _all(self, name: str) -> Any:
         """A figure of all blocks, one after the other."""
@@ -367,7 +364,7 @@ def _figures(hosted: Hosted) -> Mapping[str, Any]:
         "scaled_down_snapshots": sum(block.scaled_down for block in hosted.blocks),
         "capacities_cut": int(np.count_nonzero(hosted.binds == Binds.NOTHING)),
         "capacities_unsolved": int(np.count_nonzero(hosted.binds == Binds.UNSOLVED)),
-        "load_nodes_left_out": hosted.left_out,
+        "load_nodes_left_out": len(np.setdiff1d(_load_nodes(hosted.study), hosted.study.released)),
     }
 
 

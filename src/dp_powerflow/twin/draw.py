@@ -438,14 +438,11 @@ class VoltageDistance:
     Attributes
     ----------
     pooled : W1 between all magnitudes of all retained nodes.
-    worst_node, median_node : W1 between the magnitudes of one node, over the nodes.
-    rms : root mean square difference, snapshot by snapshot.
+    worst_node : W1 between the magnitudes of the node where it is largest.
     """
 
     pooled: float
     worst_node: float
-    median_node: float
-    rms: float
 
 
 def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
@@ -457,6 +454,4 @@ def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
     return VoltageDistance(
         pooled=float(np.mean(np.abs(np.sort(true, axis=None) - np.sort(twin, axis=None)))),
         worst_node=float(np.max(by_node)),
-        median_node=float(np.median(by_node)),
-        rms=float(np.sqrt(np.mean((true - twin) ** 2))),
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -283,10 +283,6 @@ class _Days:
     solved: BoolArray  # (day,)
     volume: FloatArray  # (day,)
 
-    def some(self, rows: slice) -> _Days:
-        """Part of the days."""
-        return _Days(self.load[rows], self.density[rows], self.v[rows], self.solved[rows], self.volume[rows])
-
 
 class LineLoss:
     """Losses against neighbours of one feeder.
@@ -373,7 +369,7 @@ class LineLoss:
         moved = _Moved.of(self._network, neighbour, self.released)
         out = np.empty((2, len(block.load)))
         for rows in self._pieces(len(block.load)):
-            days = block.some(rows)
+            days = _Days(*(getattr(block, field.name)[rows] for field in fields(block)))
             out[0, rows] = self._loss(days, other, moved, -1.0)
             out[1, rows] = self._loss(self._solved_again(days, other), self.true, moved, 1.0)
         return out

@@ -600,5 +600,4 @@ def _turned(y: ComplexArray, v: ComplexArray, current: ComplexArray, along: Comp
 
 
 def _diagonal(values: ComplexArray | FloatArray) -> ComplexArray:
-    found: ComplexArray = (values[..., None] * np.eye(values.shape[-1])).astype(np.complex128)
-    return found
+    return np.asarray((values[..., None] * np.eye(values.shape[-1])).astype(np.complex128))
