@@ -2,7 +2,7 @@
 
 The normal law: draws from random words, Φ, log Φ and their inverses; the same bits everywhere.
 
-Draws invert Φ by Wichura's algorithm AS 241 (1988); Φ is that of Cody's rational approximations as in Cephes.
+Draws invert Φ by Wichura's algorithm AS 241 (1988); Φ is made of Cody's rational approximations as in Cephes.
 """
 
 from __future__ import annotations
@@ -391,7 +391,7 @@ def ndtri_exp1(y: float) -> float:
 
 @kernel
 def _from_words(words: WordArray, out: FloatArray) -> None:
-    """Loops of their own for the centre, the tails and the far tails: the first two run on vectors."""
+    """Separate loops for the centre, the tails and the far tails: the first two run on vectors."""
     tails = np.empty(_CHUNK)
     places = np.empty(_CHUNK, dtype=np.int64)
     for start in range(0, words.size, _CHUNK):

@@ -8,7 +8,7 @@ No table and no branch, so a loop of them is vector code. There are two precisio
   relative to u, so the tail is as fine as the centre.
 
 Every operation is rounded once, in a fixed order: the same bits everywhere. The logarithm, sine and cosine
-are those of fdlibm and Cephes on a reduced range.
+come from fdlibm and Cephes, on a reduced range.
 """
 
 from __future__ import annotations

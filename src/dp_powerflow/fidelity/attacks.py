@@ -136,7 +136,7 @@ class Design:
     Attributes
     ----------
     history : PRIVATE. Some customers and days, in steps of an hour.
-    options, budget : those of the release, but for the facts of fewer days.
+    options, budget : the release's, but for the facts of fewer days.
     allowed : what the release states.
     """
 

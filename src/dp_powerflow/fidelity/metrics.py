@@ -58,7 +58,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Fidelity:
-    """INTERNAL. Drawn histories beside real ones.
+    """INTERNAL. Drawn histories against real ones.
 
     Parameters
     ----------

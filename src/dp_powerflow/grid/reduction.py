@@ -112,7 +112,7 @@ def is_symmetric(y: sp.csc_array) -> bool:
 
 def _largest_ritz_value(apply: Map, adjoint: Map, m: int, steps: int) -> tuple[int, float]:
     """Steps taken (fewer if the Krylov space is exhausted) and the largest Ritz value of AᴴA."""
-    # The start is independent of the network, which is all that the proof asks of a fixed seed.
+    # The start is independent of the network; the proof asks nothing more of a fixed seed.
     rng = np.random.default_rng(0)
     vector: ComplexArray = rng.standard_normal(m) + 1j * rng.standard_normal(m)
     basis = np.empty((min(steps, m), m), dtype=np.complex128)
@@ -377,7 +377,7 @@ class Network:
         return len(self.retained)
 
     def solve_zz(self, right: ComplexArray, trans: str = "N") -> ComplexArray:
-        """Y_ZZ⁻¹·right; with "T" or "H" that of its transpose or adjoint."""
+        """Y_ZZ⁻¹·right; with "T" or "H" by its transpose or adjoint."""
         if self._factor is None:
             return np.zeros_like(right)
         return np.asarray(self._factor.solve(np.ascontiguousarray(right), trans=trans))
@@ -475,7 +475,7 @@ class Network:
         return np.asarray(recovered.reshape(*v.shape[:-1], len(self.zero_injection)))
 
     def all_nodes(self, v: ComplexArray) -> ComplexArray:
-        """Voltages of every node of the feeder from those of the retained ones: (..., node)."""
+        """Voltages of every node of the feeder, from the retained ones: (..., node)."""
         full = np.empty((*v.shape[:-1], len(self.feeder.nodes)), dtype=np.complex128)
         full[..., self.retained] = v
         full[..., self.zero_injection] = self.recover(v)

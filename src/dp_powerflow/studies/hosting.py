@@ -54,7 +54,7 @@ class HostingCapacity(Kind):
         of the feeder's file.
     worsening_pu : by how much anything may get worse at a step at which a limit is broken without new PV: of
         1 p.u. of voltage, and of the ampacity.
-    per_day : whether the capacity of every day is published beside the quantiles.
+    per_day : whether the capacity of every day is published along with the quantiles.
 
     Examples
     --------
@@ -713,7 +713,7 @@ class Brackets:
 
 
 _FIRST_STEPS = 3
-"""Steps of a day that a search looks at before the others have their say."""
+"""Steps of a day that a search checks before the others."""
 _PROBE = 32
 """The forecast is made with this part of the largest capacity."""
 _MOST_FORECASTS = 1 << 22
@@ -901,7 +901,7 @@ def _states(solved: SolvedDays) -> IntArray:
 
 
 def _sorted_by_state(rows: HeldSnapshots) -> IntArray:
-    """Snapshots with sun, those with equal taps beside each other."""
+    """Snapshots with sun; equal taps are next to each other."""
     sunny = np.flatnonzero(rows.sun > 0.0)
     keys = rows.states[sunny].T[::-1]
     return sunny[np.lexsort((sunny, *keys))] if len(keys) else sunny

@@ -75,8 +75,8 @@ def refuse_absent(parameters: NetworkParameters, protected: Protected) -> None:
 def refuse_disguised(parameters: NetworkParameters, protected: Protected, structure: Feeder) -> None:
     """Refuse a network that has none of a protected kind, but something else that does its work.
 
-    Nothing of that gets noise. Where a kind is there, what else there is beside it is declared public and the
-    owner has seen that his files use the kind; where it is not, nobody has looked.
+    Nothing of that gets noise. Where a kind is there, everything else next to it is declared public and the
+    owner has seen that his files use the kind; where it is not, no owner has checked.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ directions, grid and both statistics). INTERNAL (paper correction 5).
 
 A change is a matrix added to the line's primitive admittance, so its effect on the reduced network has the
 rank of the line's conductors, whatever its size. A `Side` is one of the two made ready: its power flow, its
-Jacobian, its branch. Retained nodes with a random load of their own are *released*; the others (PV only) are
+Jacobian, its branch. Retained nodes with their own random load are *released*; the others (PV only) are
 *hidden*: a reader of the released voltages computes theirs from the network he supposes (paper
 correction 12).
 """

@@ -297,7 +297,7 @@ class JacobianBatch:
         return bound
 
     def failure(self, references: int) -> float:
-        """Probability that bounds from so many references rest on a norm that is too small; 0 if dense."""
+        """Probability that bounds from this number of references rest on too small a norm; 0 if dense."""
         return NORMS * references * NORM_FAILURE if self.large else 0.0
 
     def _reference(self, a: ComplexArray, c: ComplexArray) -> Reference:
