@@ -139,7 +139,7 @@ class TwinDesign:
                 "a twin with Gaussian noise needs a delta between 0 and 1, such as 1e-6", code="delta-limit"
             )
         if (self.charging_epsilon is not None) != self.protected.charging:
-            raise PrivacyError("charging has noise of its own exactly where it has an epsilon of its own")
+            raise PrivacyError("charging has its own noise exactly where it has its own epsilon")
         if (self.code_epsilon is not None) != self.protected.codes:
             raise PrivacyError("conductor codes are drawn exactly where they have an epsilon")
         if self.code_epsilon is not None and not 0.0 < self.code_epsilon <= _LARGEST_CODE_EPSILON:
