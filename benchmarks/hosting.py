@@ -3,7 +3,7 @@
 The network is the public feeder, as operated, with synthetic days of 96 steps of a model fitted to simulated
 meters, under a clear sky. Times are wall-clock and processor seconds.
 
-    python benchmarks/hosting.py [--days 365] [--workers 2] [--acting] [--sample 6]
+    python benchmarks/hosting.py [--days 365] [--workers 2] [--sample 6]
     python benchmarks/hosting.py --attack
 """
 
@@ -99,11 +99,11 @@ def year(days: int, workers: int, sample: int, kind: HostingCapacity) -> None:
     kind.capacities(study_of(study.feeder, 1, USUAL), workers=1)  # kernels are loaded once
     hosted, wall, processor = timed(lambda: kind.capacities(study, workers=workers))
     figures = findings_of(hosted).figures
-    print(f"{figures['nodes']} nodes, {days} days, {workers} workers, controls {figures['regulators']}")
+    print(f"{figures['nodes']} nodes, {days} days, {workers} workers")
     print(f"{wall:.1f} s of wall clock, {processor:.1f} s of processor")
     for name in ("quantiles_kw", "median_by_node_kw", "binds_percent", "days_broken_before"):
         print(f"{name}: {figures[name]}")
-    if hosted.acting or not sample:
+    if not sample:
         return
     chosen = np.linspace(0, len(hosted.places) - 1, sample).astype(int)
     block = len(hosted.blocks[0].steps)
@@ -172,14 +172,12 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--sample", type=int, default=6, help="nodes that are also done by hand")
-    parser.add_argument("--acting", action="store_true", help="with acting controls")
     parser.add_argument("--attack", action="store_true")
     chosen = parser.parse_args()
     if chosen.attack:
         attack()
     else:
-        kind = HostingCapacity(regulators="acting" if chosen.acting else "as-drawn")
-        year(chosen.days, chosen.workers, chosen.sample, kind)
+        year(chosen.days, chosen.workers, chosen.sample, HostingCapacity())
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dp_powerflow._inspection import INTERNAL
 from dp_powerflow._texts import lines_of
 from dp_powerflow.config import Config
@@ -124,7 +122,7 @@ def line_lines(report: LineReport) -> list[str]:
     middle = [worst[len(worst) // 2]] if len(worst) > _WORST_SHOWN else []
     return lines_of(
         "lines.md",
-        {"share": _share, "middle": _median},
+        {"share": _share},
         report=report,
         confidence=CONFIDENCE,
         rows=rows,
@@ -133,9 +131,6 @@ def line_lines(report: LineReport) -> list[str]:
         shown=min(_WORST_SHOWN, len(rows)),
         worst=[*worst[:_WORST_SHOWN], *middle],
         proved=sum(row.lower is not None and row.lower > 0.0 for row in rows),
-        errors=[row.attack_error for row in rows if row.attack_error is not None],
-        with_loads=[row.attack_error_with_loads for row in rows if row.attack_error_with_loads is not None],
-        median=np.median,
     )
 
 
@@ -155,11 +150,6 @@ def _share(values: list[float | None], level: float | None) -> str:
     else:
         count = sum(value is not None and value <= level for value in values)
     return f"{100 * count / max(1, len(values)):.0f} % [{count}]"
-
-
-def _median(values: list[float | None]) -> str:
-    found = float(np.median([np.inf if value is None else value for value in values]))
-    return "none" if not np.isfinite(found) else f"{found:g}"
 
 
 EXTRA = "plots"

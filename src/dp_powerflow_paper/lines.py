@@ -22,8 +22,8 @@ SPREAD_P = 0.3
 SPREAD_Q = 0.15
 """Standard deviation of q's random part, as a share of the mean p."""
 X = 0.01
-FULL = LineRequest(x=X, draws=500, audit_days=150, attack_days=300)
-QUICK = LineRequest(x=X, draws=40, audit_days=0, attack_days=60)
+FULL = LineRequest(x=X, draws=500, audit_days=150)
+QUICK = LineRequest(x=X, draws=40, audit_days=0)
 
 
 @dataclass(frozen=True)

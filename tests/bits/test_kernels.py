@@ -192,15 +192,15 @@ def test_a_part_of_a_row_is_summed_as_if_it_were_alone() -> None:
 
 @pytest.mark.parametrize("std", [1e-3, 0.05, 0.3, 1.0, 3.0, 1e3])
 @pytest.mark.parametrize("mean", [-9.0, 0.0, 1.3])
-def test_the_normal_law_of_ascending_numbers_is_that_of_each(mean: float, std: float) -> None:
+def test_the_normal_law_of_many_numbers_is_the_one_of_each(mean: float, std: float) -> None:
     for size in (1, 2, 70, 141):
         at = (np.linspace(-7.0, 7.0, size) - mean) / std
         found = np.empty(size)
-        normal_pairs.ndtr_ascending(at, found)
+        normal_pairs.ndtr_each(at, found)
         np.testing.assert_array_equal(found, ndtr(at))
 
 
 def test_no_number_is_passed_on() -> None:
     at, found = np.array([np.nan, 0.0, np.inf]), np.empty(3)
-    normal_pairs.ndtr_ascending(at, found)
+    normal_pairs.ndtr_each(at, found)
     np.testing.assert_array_equal(found, [np.nan, 0.5, 1.0])

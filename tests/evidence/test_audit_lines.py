@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dp_powerflow import BatchSolver, Feeder, StreamKey
+from dp_powerflow import Feeder, StreamKey
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.collect import audit_lines, fresh_days, regress_line
+from dp_powerflow.evidence.lines.collect import audit_lines, fresh_days
 from dp_powerflow.evidence.lines.evidence import LineLoss, Neighbour, judge, scaled_both_ways
-from dp_powerflow.lowlevel import LoadLaw, Network, scaled, solve_days
-from support.laws import sampler, with_spread
+from dp_powerflow.lowlevel import LoadLaw, scaled
+from support.laws import with_spread
 from support.line_feeders import chain, law_of
 
 
@@ -77,24 +77,3 @@ def test_hidden_pv_nodes_are_audited_too() -> None:
     engine = LineLoss(feeder, law, generation=generation, threads=1)
     release = fresh_days(law, StreamKey.from_insecure_seed(3), 1000, generation)
     assert audit_lines(engine, [scaled(feeder.lines[0], 0.3)], release, 0.01).max() > 1.0
-
-
-def test_the_regression_finds_a_wrong_line_and_needs_the_days_it_says() -> None:
-    """The attacker's belief of the line is 20 % off: he estimates that, within his error on the truth."""
-    feeder, law = chain(2), law_of(2, 4, spread=0.1, q=0.05)
-    made = solve_days(BatchSolver(feeder, tolerance=1e-11), sampler(law, 200, 5))
-    load, v = made.drawn, made.v
-    network = Network(feeder)
-    line = feeder.lines[1]
-    (honest, _), (fewer, _) = (regress_line(network, law, line, v, load, days) for days in (20, 2))
-    assert len(honest) == 10
-    assert fewer.std() > honest.std()
-    at = np.ix_(line.nodes, line.nodes)
-    believed = feeder.y.toarray()
-    believed[at] += -0.2 * line.primitive
-    wrong = Network(replace(feeder, y=type(feeder.y)(believed)))
-    with_loads = regress_line(wrong, law, replace(line, primitive=0.8 * line.primitive), v, load, 20)[1]
-    assert np.allclose(with_loads, 0.25, atol=1e-6)  # 1/0.8 − 1: paired loads give the line away
-    assert np.allclose(load.mean(axis=0), law.mean_load, rtol=0.1, atol=0.002)
-    with pytest.raises(PrivacyError, match="as many released days"):
-        regress_line(network, law, line, v, load, 500)

@@ -15,12 +15,13 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import (
     confirmed_paper_bound,
+    over_days,
     printed_formula,
     remark_calibration,
     why_no_number,
     with_exact_kappa,
 )
-from dp_powerflow.evidence.theorem import corrected_bound, paper_bound
+from dp_powerflow.evidence.theorem import Bound, Terms, corrected_bound, paper_bound
 from dp_powerflow.grid.reduction import Amplification
 from dp_powerflow.lowlevel import LoadLaw, Network, NetworkFacts, OperatingSet
 from dp_powerflow.pipeline.release import run_release
@@ -94,3 +95,9 @@ def test_a_policy_that_cannot_be_supported_is_refused_before_anything_is_spent(t
         run_release(config, workers=1)
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_bound_adds_up_over_the_days_until_delta_reaches_one() -> None:
+    day = Bound("corrected", 1e-4, 1, Terms(*[1.0] * 10), {"tail": 0.1}, ())
+    assert (over_days(day, 3).epsilon, over_days(day, 3).delta) == pytest.approx((10.5, 0.3))
+    assert (over_days(day, 10).epsilon, over_days(day, 10).delta) == (None, 1.0)

@@ -112,27 +112,6 @@ def test_capacities_are_those_of_a_scan_of_the_whole_grid(operated: bool, kind: 
     np.testing.assert_array_equal(found.steps, first_bad - 1)
 
 
-@pytest.mark.slow
-def test_with_acting_controls_a_capacity_is_feasible_and_the_next_one_is_not() -> None:
-    feeder = open_feeder("ieee13")
-    study = study_of(feeder, random_days(feeder, 2, STEPS, 0.5))
-    kind = HostingCapacity(grid_kw=20.0, most_kw=2000.0, regulators="acting")
-    found = kind.capacities(study, workers=1)
-    assert found.acting
-    base = base_days(study)
-    for place, node in list(enumerate(study.released[found.places].tolist()))[::3]:
-        wider = replace(feeder, pv=(PVSystem("x", ((node, GROUND),), 1e4, 1e4),))
-        solver = OperatedSolver(wider, controls="day", steps=STEPS, tolerance=SOLVED_TO, threads=1)
-        for day in range(2):
-            rows = np.arange(day * STEPS, (day + 1) * STEPS)
-            at = int(found.steps[day, place])
-            for step in (at, at + 1) if at < kind.top else (at,):
-                kw = np.array([20.0 * step])
-                injected = np.stack([power_pu(study, kw, row) for row in rows.tolist()]).astype(complex)
-                v = solver.solve(base.load[rows], injected, nodes="all").v
-                assert bool(((np.abs(v) <= 1.05) & (np.abs(v) >= 0.95)).all()) == (step == at)
-
-
 def test_capacity_of_a_two_node_feeder_is_the_closed_form() -> None:
     feeder = two_nodes()
     study = study_of(feeder, constant(feeder, 30.0), "fixed", np.full((1, STEPS), 0.8))
@@ -186,11 +165,10 @@ def test_a_day_without_sun_is_cut_at_the_largest_capacity() -> None:
     assert days.column("minute").to_pylist() == [None]
 
 
-@pytest.mark.parametrize("regulators", ["as-drawn", "acting"])
-def test_any_number_of_workers_and_any_blocks_give_the_same_findings(regulators: str) -> None:
+def test_any_number_of_workers_and_any_blocks_give_the_same_findings() -> None:
     feeder = open_feeder("ieee13")
     source = random_days(feeder, 4, STEPS, 0.5)
-    kind = HostingCapacity.model_validate({"regulators": regulators, "per_day": True})
+    kind = HostingCapacity(per_day=True)
     told: list[tuple[int, int]] = []
     one = kind.find(study_of(feeder, source), workers=1, progress=lambda done, of: told.append((done, of)))
     two = kind.find(study_of(feeder, source), workers=2)

@@ -211,5 +211,4 @@ def test_distance_of_voltages_on_a_case_with_a_known_answer() -> None:
     true = np.array([[1.0, 1.0], [1.1, 1.2]])
     twin = np.array([[1.1, 1.0], [1.0, 1.3]])  # node 0 in another order, node 1 with 0.1 more once
     found = voltage_distance(true, twin)
-    assert (found.pooled, found.worst_node, found.median_node) == pytest.approx((0.025, 0.05, 0.025))
-    assert found.rms == pytest.approx(math.sqrt(0.03 / 4))
+    assert (found.pooled, found.worst_node) == pytest.approx((0.025, 0.05))

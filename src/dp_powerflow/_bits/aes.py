@@ -6,8 +6,8 @@ is the same words, tested for many keys and counters, so there is one definition
 
 **Why this is safe.** Counter mode is a cryptographic generator as long as no counter of a key is used for two
 purposes: blocks of different counters cannot be told from independent uniform words without the key, up to
-an advantage of n²/2¹²⁹ for n blocks; a decade of 2,000 customers is 2²⁹ blocks. Whoever takes `round_keys`
-from a stream lays out its counters by what the words are for, and takes nothing else from that stream.
+an advantage of n²/2¹²⁹ for n blocks; a decade of 2,000 customers is 2²⁹ blocks. A caller of `round_keys`
+with a stream's key lays out the counters by purpose, and takes nothing else from that stream.
 
 The instructions of the processor are used where numba's target has them (every x86-64 with AVX2 has);
 elsewhere the same words come from tables.

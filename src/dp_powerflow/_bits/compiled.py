@@ -5,7 +5,7 @@ is a hash of every source that kernels are made of and of Python, numba and llvm
 signatures and processors apart. So a change of one kernel compiles all of them again, and stale code is never
 found.
 
-The folder is the first of these that this user can write and nobody else: below `NUMBA_CACHE_DIR`,
+The folder is the first of these that this user alone can write: below `NUMBA_CACHE_DIR`,
 `__pycache__` of the package, the user's cache folder. Code in it is run, so a folder of another user is never
 taken. If there is none, the code goes to a temporary folder for this run, if there is one, and one warning
 says so.
@@ -166,7 +166,7 @@ def _sources_hash() -> str:
 
 
 def _only_user_writes(folder: Path) -> bool:
-    """Whether a folder, made if there is none, can be written by this user and nobody else."""
+    """Whether a folder, made if there is none, can be written by this user alone."""
     try:
         folder.mkdir(_ONLY_USER, parents=True, exist_ok=True)
         found = folder.lstat()  # the folder itself: a link may belong to another user

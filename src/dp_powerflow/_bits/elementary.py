@@ -1,13 +1,13 @@
 """exp, log, sin, cos and angles: at most three units in the last place off, the same bits everywhere.
 
 `exp`, `log`, … take arrays. `exp1`, `log1`, … take one number; call these inside numba code.
-Reductions and polynomials are those of fdlibm (Sun Microsystems, 1993).
+Reductions and polynomials come from fdlibm (Sun Microsystems, 1993).
 
 Complex numbers whose bits do not depend on the processor.
 
 NumPy multiplies complex arrays with fused multiply-adds where the processor has them, and its absolute value
-has a version of its own for AVX-512. Here everything is made of real sums, products, quotients and roots,
-each rounded once. Products and quotients are a few units in the last place off, like those of NumPy.
+has another version for AVX-512. Here everything is made of real sums, products, quotients and roots,
+each rounded once. Products and quotients are a few units in the last place off, as in NumPy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The normal law: draws from random words, Φ, log Φ and their inverses; the same bits everywhere.
 
-Draws invert Φ by Wichura's algorithm AS 241 (1988); Φ is that of Cody's rational approximations as in Cephes.
+Draws invert Φ by Wichura's algorithm AS 241 (1988); Φ is made of Cody's rational approximations as in Cephes.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def product(left: FloatArray, right: FloatArray) -> FloatArray:
     columns = np.ascontiguousarray(right, dtype=np.float64).reshape(left.shape[-1], -1)
     out = np.zeros((rows.shape[0], columns.shape[1]))
     _product(rows, columns, out)
-    return out.reshape(*left.shape[:-1], *right.shape[1:])
+    return out.reshape((*left.shape[:-1], *right.shape[1:]))
 
 
 @kernel
@@ -135,25 +135,12 @@ def gram(vectors: FloatArray) -> FloatArray:
 
 def norms(vectors: FloatArray) -> FloatArray:
     """L2 norm over the last axis, (..., K) → (...)."""
-    flat = np.ascontiguousarray(vectors, dtype=np.float64).reshape(-1, vectors.shape[-1])
-    out = np.empty(flat.shape[0])
-    _norms(flat, out)
-    return out.reshape(vectors.shape[:-1])
-
-
-@kernel
-def _norms(vectors: FloatArray, out: FloatArray) -> None:
-    for i in range(vectors.shape[0]):
-        total = 0.0
-        for k in range(vectors.shape[1]):
-            total += vectors[i, k] * vectors[i, k]
-        out[i] = np.sqrt(total)
+    return np.sqrt(product(vectors * vectors, np.ones(vectors.shape[-1])))
 
 
 def within_ball(vectors: FloatArray, radius: float) -> FloatArray:
     """Vectors (..., K), each shortened to the radius if it is longer."""
-    shortened: FloatArray = vectors * np.minimum(1.0, radius / np.maximum(norms(vectors)[..., None], 1e-300))
-    return shortened
+    return np.asarray(vectors * np.minimum(1.0, radius / np.maximum(norms(vectors)[..., None], 1e-300)))
 
 
 def cholesky(matrix: FloatArray) -> FloatArray:
@@ -404,7 +391,7 @@ def ndtri_exp1(y: float) -> float:
 
 @kernel
 def _from_words(words: WordArray, out: FloatArray) -> None:
-    """Loops of their own for the centre, the tails and the far tails: the first two run on vectors."""
+    """Separate loops for the centre, the tails and the far tails: the first two run on vectors."""
     tails = np.empty(_CHUNK)
     places = np.empty(_CHUNK, dtype=np.int64)
     for start in range(0, words.size, _CHUNK):

@@ -8,7 +8,7 @@ No table and no branch, so a loop of them is vector code. There are two precisio
   relative to u, so the tail is as fine as the centre.
 
 Every operation is rounded once, in a fixed order: the same bits everywhere. The logarithm, sine and cosine
-are those of fdlibm and Cephes on a reduced range.
+come from fdlibm and Cephes, on a reduced range.
 """
 
 from __future__ import annotations
@@ -138,51 +138,18 @@ def short_pair1(first: np.uint32, second: np.uint32) -> tuple[np.float32, np.flo
 
 
 _NEAR = 7.9  # up to which the tails have one formula, over √2
-_SURE = 8.5  # above which Φ is one
 
 
 @kernel
-def ndtr_ascending(values: FloatArray, out: FloatArray) -> None:
-    """Φ of ascending numbers (n,)."""
-    n = values.size
-    if not (values[0] >= -40.0 and values[n - 1] <= 40.0):
-        for k in range(n):
-            out[k] = ndtr1(values[k])
-        return
-    far = np.searchsorted(values, -_NEAR / _SQRT_HALF)
-    lower = far
-    while lower < n and not (abs(values[lower]) * _SQRT_HALF < 1.0) and values[lower] < 0.0:
-        lower += 1
-    upper = lower
-    while upper < n and abs(values[upper]) * _SQRT_HALF < 1.0:
-        upper += 1
-    sure = upper
-    while sure < n and values[sure] <= _SURE:
-        sure += 1
-    for k in range(far):
-        out[k] = ndtr1(values[k])
-    _below(values[far:lower], out[far:lower])
-    _centre(values[lower:upper], out[lower:upper])
-    _below(values[upper:sure], out[upper:sure])
-    for k in range(upper, sure):
-        out[k] = 1.0 - out[k]
-    for k in range(sure, n):
-        out[k] = 1.0
-
-
-@kernel
-def _below(values: FloatArray, out: FloatArray) -> None:
-    """What lies beyond numbers of the tails; as `ndtr1`, but that its floor keeps loops off vectors."""
+def ndtr_each(values: FloatArray, out: FloatArray) -> None:
+    """Φ of numbers (n,), as `ndtr1`: both formulas for every number, so that the loop runs on vectors."""
     for k in range(values.size):
-        a = abs(values[k])
+        x, a = values[k], abs(values[k])
         head = float(int(a * 64.0 + 0.5)) / 64.0
         gauss = exp1(-0.5 * head * head) * exp1(-0.5 * (a - head) * (a + head))
-        out[k] = 0.5 * gauss * _ratio(_ERFC, a * _SQRT_HALF)
-
-
-@kernel
-def _centre(values: FloatArray, out: FloatArray) -> None:
+        tail = 0.5 * gauss * _ratio(_ERFC, a * _SQRT_HALF)
+        centre = 0.5 + 0.5 * (x * _SQRT_HALF) * _ratio(_ERF, (a * _SQRT_HALF) * (a * _SQRT_HALF))
+        out[k] = centre if a * _SQRT_HALF < 1.0 else (tail if x < 0.0 else 1.0 - tail)
     for k in range(values.size):
-        x = values[k]
-        a = abs(x) * _SQRT_HALF
-        out[k] = 0.5 + 0.5 * (x * _SQRT_HALF) * _ratio(_ERF, a * a)
+        if not abs(values[k]) * _SQRT_HALF < _NEAR:
+            out[k] = ndtr1(values[k])

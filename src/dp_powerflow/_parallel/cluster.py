@@ -271,7 +271,7 @@ def _some(workers: Sequence[str]) -> str:
 
 @contextmanager
 def _probe_beside(output: str | Path | None) -> Iterator[tuple[str, str] | None]:
-    """A small file beside the output for as long as workers look for it; None for a URL of a store."""
+    """A small file next to the output for as long as workers look for it; None for a URL of a store."""
     way, _, place = str(output or "").partition("://")
     if output is None or (place and way != "file"):
         yield None

@@ -52,7 +52,7 @@ class Job(Protocol[Item_contra, Result_co]):
     """What the items have in common; PRIVATE. It is pickled to workers."""
 
     def start(self, threads: int | None) -> Callable[[Item_contra], Result_co | Rest[Result_co]]:
-        """Prepare a worker of so many threads, None for all cores; the function that does one item."""
+        """Prepare a worker with this number of threads, None for all cores; returns what does one item."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Sealed:
     def begin(self, item: Any) -> Any:
         """Do one item, or all but the `Rest` of it.
 
-        Every thread has a worker of its own. They are prepared one after the other.
+        Every thread has its own worker. They are prepared one after the other.
         """
         if not hasattr(self._own, "work"):
             with self._starting:
@@ -154,7 +154,7 @@ def serve(connection: Connection, parent: int, threads: int | None) -> NoReturn:
 def end_with(parent: int) -> None:
     """Leave signals of the terminal to the parent, and end with it even where no thread gets its turn.
 
-    To be exact, it ends with the thread that started it: whoever starts a worker waits for it in the same
+    To be exact, it ends with the thread that started it: the starter of a worker waits for it in the same
     thread. A parent that has ended already is found out by its id, which is another one then.
     """
     for terminal in (signal.SIGINT, signal.SIGHUP):
@@ -344,7 +344,7 @@ class Pool:
             if kind == DEFECT:
                 raise WorkerDefectError(value)
             return unwrapped(value)
-        return None  # nobody waits for it any more
+        return None  # no caller waits for it any more
 
     def _refuse_to_go_on(self, worker: WorkerProcess, losses: int, on_lost: object) -> None:
         """Where processes cannot start, or one has ended and no result stands for a lost item."""
@@ -425,7 +425,7 @@ class Engine(Runner, Protocol):
     """A runner that can keep its workers."""
 
     def kept(self, items: int, most_items: int) -> AbstractContextManager[Kept]:
-        """Workers for so many items.
+        """Workers for a number of items.
 
         Parameters
         ----------
@@ -522,7 +522,7 @@ def _run_in_threads(
 def run_on_pool(
     workers: int, job: Job[Any, Result], items: Sequence[Any], on_done: Callable[[Result], None]
 ) -> None:
-    """Do every item on so many new processes of this machine, each with one thread.
+    """Do every item on new processes of this machine, each with one thread.
 
     Raises
     ------

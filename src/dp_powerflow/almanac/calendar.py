@@ -82,7 +82,7 @@ def read_readings(path: Path, time_zone: str, fmt: WeatherFormat) -> Readings:
     days, day_of = np.unique(np.array(local, dtype="datetime64[D]"), return_inverse=True)
     found = tuple(days.tolist())
     zone = zone_of(time_zone)
-    # an odd step does not fill a day; what is left of it is no reading
+    # an odd step does not fill a day; the rest of the day is no reading
     expected = [max((_DAY_S if step_s == _DAY_S else _length_s(day, zone)) // step_s, 1) for day in found]
     irradiance = None if fmt.irradiance is None else _numbers(table.column(fmt.irradiance))
     temperature = _numbers(table.column(fmt.temperature))

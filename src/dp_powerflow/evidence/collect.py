@@ -8,7 +8,7 @@ every refit spends the customers' budget.
 **As printed** Theorem 1 is a number with every term, whether or not it is a bound on this feeder. The paper
 evaluates its formula per sample (T = 1) and for a day, with ‖M̃⁻¹‖⋆ replaced by a Monte Carlo
 threshold μ₀ (Remark mc_calibration). On a real feeder its conditions fail (docs/results/network.md), so what
-is here is never called a bound; the rows that are bounds stand beside it.
+is here is never called a bound; the rows that are bounds stand next to it.
 
 **Before the fit** `why_no_number` says what Theorem 1 cannot give on a network, whatever the load model turns
 out to be: a policy that is bound to be refused is refused before the customers pay.
@@ -204,7 +204,7 @@ def with_exact_kappa(facts: NetworkFacts) -> NetworkFacts:
     return replace(facts, amplification=replace(facts.amplification, paper=exact))
 
 
-_DERIVED = ("epsilon", "delta", "formula", "bias", "mu", "denominator", "largest_radius")
+_DERIVED = ("epsilon", "delta", "formula", "bias", "tail", "quadratic", "mu", "denominator", "largest_radius")
 _SMALLEST_RADIUS = 1e-15
 _BISECTIONS = 60
 

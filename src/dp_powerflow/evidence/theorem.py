@@ -8,7 +8,7 @@ A result holds a number ε only where every condition of its mode holds; otherwi
 `violations` says which condition fails and by how much. Everything here is per-instance evidence
 about one secret network, not differential privacy, and INTERNAL (paper correction 5).
 
-**Hidden nodes.** Retained nodes without a random load of their own (PV only) are eliminated implicitly (paper
+**Hidden nodes.** Retained nodes without their own random load (PV only) are eliminated implicitly (paper
 correction 12).
 
 Only the nodes L with a random load are released. The hidden nodes P carry public generation, and a reader
@@ -20,7 +20,7 @@ of v_L finds v_P from the network he supposes. With D = Y′ − Y (rows R = L �
 a real-linear map with ‖A_τ⁻¹‖ ≤ z/(1 − η), z = ‖Y_PP⁻¹‖, η = z·(κr + s_max/V_min²) < 1. Three things follow.
 
 1. Currents at L: |Δi_k| ≤ V_K·(a·‖D_k‖ + g·‖Φ_k‖·‖D_P‖), Φ = Y_LP·Y_PP⁻¹, g = 1/(1 − η), a = 1 + g·z·κr. By
-   Cauchy–Schwarz the rows behave as those of one matrix of Frobenius norm κr·√(a² + g²‖Φ‖_F²): `loads`.
+   Cauchy–Schwarz the rows behave like one matrix of Frobenius norm κr·√(a² + g²‖Φ‖_F²): `loads`.
 2. The map of v_L is the Schur complement S = M̃_LL − M̃_LP·M̃_PP⁻¹·M̃_PL, ‖S⁻¹‖ ≤ ‖M̃⁻¹‖, and
    S′ − S = Ψ_L·(M̃′ − M̃)·Ψ′_R exactly, ‖Ψ_L‖² ≤ 1 + g²‖Φ‖², ‖Ψ′_R‖² ≤ 1 + g²·(‖Y_PP⁻¹·Y_PL‖ + z·κr)²: `schur`.
 3. The diagonal of M̃ at P, conj(s_P/v_P²), moves by at most 2·s_max/V_min³·‖Δv_P‖, and
@@ -193,10 +193,18 @@ class Terms:
     c_star: float
     mu_star: float
     alpha: float
-    tail: float
-    quadratic: float
     mean: float
     jacobian: float
+
+    @property
+    def tail(self) -> float:
+        """ψ̄·τ(δ)."""
+        return self.psi_bar * self.tau
+
+    @property
+    def quadratic(self) -> float:
+        """ψ̄²/2."""
+        return self.psi_bar**2 / 2.0
 
     @property
     def bias(self) -> float:
@@ -261,18 +269,15 @@ def paper_bound(
     psi = symbols.psi_bar_printed(kappa_r, d, gammas)
     c = symbols.c_star_printed(facts.n, operating.v_min, operating.v_max)
     a = symbols.alpha(operating.mu, c, kappa_r)
-    t = symbols.tau(facts.n * law.steps, math.log(1.0 / delta))
     terms = Terms(
         kappa=facts.amplification.paper,
         d=float(d.max()),
         gamma=float(gammas.max()),
         psi_bar=psi,
-        tau=t,
+        tau=symbols.tau(facts.n * law.steps, math.log(1.0 / delta)),
         c_star=c,
         mu_star=operating.mu,
         alpha=a,
-        tail=psi * t,
-        quadratic=psi**2 / 2.0,
         mean=symbols.mean_term_printed(kappa_r, d, gammas, sizes, _sums(law)[classes]),
         jacobian=symbols.lambda_ii(law.steps, facts.n, a),
     )
@@ -391,7 +396,6 @@ class _Reach:
         full = law.q_sigma is not None
         c = self.c_star
         psi = symbols.psi_bar(self.loads_r, weights)
-        t = symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta)
         a = symbols.alpha(self.inside.mu, c, self.kappa_r)
         jacobian = symbols.lambda_ii_full if full else symbols.lambda_ii
         return Terms(
@@ -399,12 +403,10 @@ class _Reach:
             d=d,
             gamma=float(_gammas(law)[np.unique(law.class_of)].max()),
             psi_bar=psi,
-            tau=t,
+            tau=symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta),
             c_star=c,
             mu_star=self.inside.mu,
             alpha=a,
-            tail=psi * t,
-            quadratic=psi**2 / 2.0,
             mean=symbols.mean_term(psi, _sums(law)[law.class_of]),
             jacobian=jacobian(law.steps, self.facts.n, a),
         )

@@ -136,7 +136,7 @@ class Design:
     Attributes
     ----------
     history : PRIVATE. Some customers and days, in steps of an hour.
-    options, budget : those of the release, but for the facts of fewer days.
+    options, budget : the release's, but for the facts of fewer days.
     allowed : what the release states.
     """
 
@@ -243,8 +243,7 @@ class MembershipAttack:
 
 def by_distance(real: FloatArray, drawn: FloatArray) -> FloatArray:
     """(customer,) minus the mean distance to the nearest drawn customers, in standard deviations."""
-    nearest: FloatArray = -np.sort(distances(real, drawn, real.std(axis=0)), axis=1)[:, :NEAREST].mean(axis=1)
-    return nearest
+    return np.asarray(-np.sort(distances(real, drawn, real.std(axis=0)), axis=1)[:, :NEAREST].mean(axis=1))
 
 
 SCORES: dict[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
@@ -327,8 +326,7 @@ def _log_density(at: FloatArray, sample: FloatArray) -> FloatArray:
     """(row,) log density of a Gaussian fitted to a sample."""
     covariance = np.cov(sample.T)
     covariance = covariance + _SHRUNK * np.diag(np.diag(covariance)) + 1e-9 * np.eye(len(covariance))
-    density: FloatArray = stats.multivariate_normal(sample.mean(axis=0), covariance).logpdf(at)
-    return density
+    return np.asarray(stats.multivariate_normal(sample.mean(axis=0), covariance).logpdf(at))
 
 
 Plant = Callable[[tuple[int, int], tuple[float, float]], FloatArray]

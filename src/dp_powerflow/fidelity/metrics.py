@@ -58,7 +58,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Fidelity:
-    """INTERNAL. Drawn histories beside real ones.
+    """INTERNAL. Drawn histories against real ones.
 
     Parameters
     ----------
@@ -127,8 +127,7 @@ def autocorrelation(load: FloatArray) -> FloatArray:
     if not len(series):
         return np.zeros(lags(load.shape[2]).size)
     each = [np.mean(series[:, k:] * series[:, :-k], axis=1) / variance for k in lags(load.shape[2])]
-    mean: FloatArray = np.mean(each, axis=1)
-    return mean
+    return np.asarray(np.mean(each, axis=1))
 
 
 def autocorrelation_error(drawn: FloatArray, real: FloatArray) -> float:
@@ -216,14 +215,12 @@ def next_day_error(drawn: FloatArray, real: FloatArray, setting: Setting) -> tup
 
 def hourly(load: FloatArray) -> FloatArray:
     """(customer, day, hour) mean loads [kW]."""
-    mean: FloatArray = load.reshape(*load.shape[:2], HOURS, -1).mean(axis=3)
-    return mean
+    return np.asarray(load.reshape(*load.shape[:2], HOURS, -1).mean(axis=3))
 
 
 def _log_energy(load: FloatArray) -> FloatArray:
     """(customer, day) log of the mean load."""
-    energy: FloatArray = np.log(load.mean(axis=2))
-    return energy
+    return np.asarray(np.log(load.mean(axis=2)))
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -280,8 +277,7 @@ def _feeders(load: FloatArray, count: int, rng: np.random.Generator) -> FloatArr
     """(feeder, day, step) sums of some customers each, over the mean of the feeder."""
     size = min(FEEDER, max(2, len(load) // 2))
     sums = np.stack([load[rng.permutation(len(load))[:size]].sum(axis=0) for _ in range(count)])
-    relative: FloatArray = sums / sums.mean(axis=(1, 2), keepdims=True)
-    return relative
+    return np.asarray(sums / sums.mean(axis=(1, 2), keepdims=True))
 
 
 # --- the next day -----------------------------------------------------------------------------------------
@@ -336,8 +332,7 @@ def changes(load: FloatArray) -> FloatArray:
         (customer, day, step) [kW].
     """
     series = load.reshape(len(load), -1)
-    relative: FloatArray = np.diff(series, axis=1) / series.mean(axis=1, keepdims=True)
-    return relative
+    return np.asarray(np.diff(series, axis=1) / series.mean(axis=1, keepdims=True))
 
 
 def changes_w1_percent(drawn: FloatArray, real: FloatArray) -> float:
@@ -385,8 +380,7 @@ def traits_of(load: FloatArray) -> FloatArray:
 
 def distances(points: FloatArray, others: FloatArray, scale: FloatArray) -> FloatArray:
     """(point, other) Euclidean distances, features over their scale."""
-    apart: FloatArray = cdist(*(features / np.maximum(scale, 1e-9) for features in (points, others)))
-    return apart
+    return np.asarray(cdist(*(features / np.maximum(scale, 1e-9) for features in (points, others))))
 
 
 def nearest_distance(side: FloatArray, real: FloatArray) -> float:

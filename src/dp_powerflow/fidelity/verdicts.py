@@ -1,4 +1,4 @@
-"""INTERNAL. One figure of a release beside what is real, beside its floor, and what to say of it.
+"""INTERNAL. One figure of a release next to the real one and its floor, and what to say of it.
 
 The rule is public and the same for every release. Real customers are split at random into halves A and B,
 several times over. The distance of the release from B is divided by the distance of A from B, which is the

@@ -1,7 +1,7 @@
 """A feeder: nodes, admittances, loads, generation, and lines one by one.
 
 The records here are what every source of feeders (OpenDSS, pandapower, the built-in tables) is
-translated into, and all that the rest of the program knows of a network. All of it is PRIVATE.
+translated into. The rest of the program knows nothing else of a network. All of it is PRIVATE.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TAPS_GIVEN = "given as input"
 TAPS_INTERNAL = "solved on the true network; INTERNAL"
 """Written by `inspect --save-taps`: good for the true network, never for a twin."""
 TAPS_DECLARED = "declared: "
-"""Start of `Feeder.taps_from` where somebody states the taps as public; who, follows."""
+"""Start of `Feeder.taps_from` where the taps are stated as public; the name of the source follows."""
 _MOVED = "between two nodes draw negative power at one of them; drawn node by node, each has half"
 GROUND = -1
 """Index that stands for ground where a node index is expected."""
@@ -242,7 +242,7 @@ class Feeder:
 
     @cached_property
     def _levelled(self) -> tuple[tuple[str, int, float], ...]:
-        """Load, node, and what makes its share of the load half of that of the branch [kW]."""
+        """Load, node, and what makes its share of the load half of the branch's [kW]."""
         phasor = self._phasor
         found: list[tuple[str, int, float]] = []
         for load in self.loads:
@@ -450,7 +450,7 @@ class Record:
 
 @dataclass(frozen=True)
 class CodedLine:
-    """A line whose impedance per length is that of an entry of the file's catalogue of conductors.
+    """A line with the impedance per length of an entry of the file's catalogue of conductors.
 
     Attributes
     ----------

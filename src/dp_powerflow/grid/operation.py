@@ -69,7 +69,7 @@ class InverterCurve:
 
     The voltage is the mean of those of its phases (to ground, in OpenDSS, also of a delta). With "rated"
     active power gives way: it is what reactive power leaves of the rating. Where there is a curve `tan_theta`
-    is not looked at. OpenDSS itself stops within `VarChangeTolerance` of the curve, 2.5 % by default.
+    does not count. OpenDSS itself stops within `VarChangeTolerance` of the curve, 2.5 % by default.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Generator:
 
 
 class Pick(StrEnum):
-    """Which of several measured phases a control looks at."""
+    """Which of several measured phases a control watches."""
 
     ONE = "one"
     HIGHEST = "highest"
@@ -124,7 +124,7 @@ class ReverseSettings:
     threshold_kw : active power backwards from which it changes over, and forwards from which it changes back.
     target_v, band_v, drop_r_v, drop_x_v : as of `Regulator`.
     delay_s : after which it changes over.
-    neutral_delay_s : it goes to neutral instead, after so many seconds; None for one that regulates.
+    neutral_delay_s : seconds after which it goes to neutral instead; None for one that regulates.
     """
 
     threshold_kw: float
@@ -214,10 +214,10 @@ class Probe:
 class CapacitorControl:
     """What switches a capacitor, by the rules of OpenDSS's CapControl.
 
-    Every round of controls looks at the bank as it stands; all comparisons but those of time are strict.
+    Every round of controls checks the present bank; all comparisons are strict but the ones of time.
 
     1. With `override_v` = (low, high): an open bank closes if V < low, a closed one opens if V > high, V
-       being the picked voltage over `pt_ratio`. If that asks for a change, rule 2 is not looked at. If it
+       being the picked voltage over `pt_ratio`. If that asks for a change, rule 2 does not count. If it
        does not, rule 2 may undo it: the override does not lock. Kind "voltage" has no override.
     2. By its kind:
 
@@ -234,7 +234,7 @@ class CapacitorControl:
        takes max(delay_on_s, dead_time_s + delay_on_s − time since it opened). Within one static solution no
        time passes, so that closing again takes dead_time_s + delay_on_s. Of all controls, regulators
        included, that ask for a change in a round only those with the shortest delay act; the others are
-       looked at anew after the next solution.
+       checked anew after the next solution.
 
     Attributes
     ----------
@@ -290,7 +290,7 @@ class Operation:
 
     Attributes
     ----------
-    nodes : names; those of the feeder in its order, slack nodes included, then the inner nodes.
+    nodes : names; the feeder's in its order, slack nodes included, then the inner nodes.
     y : sparse complex (node, node) [p.u.], without loads and generation.
     regulators, capacitors, generators : in the order of the file.
     left_out : in words, what of the file is neither modelled nor replaced by anything; it is said on the

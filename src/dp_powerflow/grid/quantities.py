@@ -69,9 +69,9 @@ class Protected:
 
 
 Protect = Literal["all", "if present"]
-"""Whether all that is declared protected must be in a network, or is protected where it is."""
+"""Whether a network must have everything declared protected, or may lack some of it."""
 Figure = Literal["lengths", "codes", "charging", "transformers", "capacitors", "pv"]
-"""Figures beside R and X that a twin may protect, as manifests name them."""
+"""Figures besides R and X that a twin may protect, as manifests name them."""
 
 WITHOUT: Mapping[Figure, str] = {
     "lengths": "line with a conductor code and a length with a unit",
@@ -93,7 +93,7 @@ _MEASURED: Mapping[Figure, Quantity] = {
 
 
 def declared_figures(protected: Protected) -> tuple[Figure, ...]:
-    """The figures beside R and X that noise is to cover."""
+    """The figures besides R and X that noise is to cover."""
     lengths = protected.lines == "length"
     return tuple(f for f in WITHOUT if (lengths if f == "lengths" else getattr(protected, f)))
 
@@ -143,7 +143,7 @@ def rounded(values: FloatArray) -> FloatArray:
 
 
 def to_digits(value: float, digits: int) -> float:
-    """To so many significant decimal digits: the nearest double of that decimal."""
+    """To a number of significant decimal digits: the nearest double of that decimal."""
     return float(f"{value:.{digits - 1}e}")
 
 

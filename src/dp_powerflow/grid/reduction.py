@@ -112,7 +112,7 @@ def is_symmetric(y: sp.csc_array) -> bool:
 
 def _largest_ritz_value(apply: Map, adjoint: Map, m: int, steps: int) -> tuple[int, float]:
     """Steps taken (fewer if the Krylov space is exhausted) and the largest Ritz value of AᴴA."""
-    # The start is independent of the network, which is all that the proof asks of a fixed seed.
+    # The start is independent of the network; the proof asks nothing more of a fixed seed.
     rng = np.random.default_rng(0)
     vector: ComplexArray = rng.standard_normal(m) + 1j * rng.standard_normal(m)
     basis = np.empty((min(steps, m), m), dtype=np.complex128)
@@ -369,7 +369,7 @@ class Network:
         self.y_kz = sp.csc_array(rows[self.kept, :][:, self.zero_injection])
         self.y_zk = sp.csc_array(rows[self.zero_injection, :][:, self.kept])
         self.y_zz = sp.csc_array(rows[self.zero_injection, :][:, self.zero_injection])
-        self._factor = _factorise(self.y_zz) if len(self.zero_injection) else None
+        self._factor = factorised(self.y_zz) if len(self.zero_injection) else None
 
     @property
     def n(self) -> int:
@@ -377,7 +377,7 @@ class Network:
         return len(self.retained)
 
     def solve_zz(self, right: ComplexArray, trans: str = "N") -> ComplexArray:
-        """Y_ZZ⁻¹·right; with "T" or "H" that of its transpose or adjoint."""
+        """Y_ZZ⁻¹·right; with "T" or "H" by its transpose or adjoint."""
         if self._factor is None:
             return np.zeros_like(right)
         return np.asarray(self._factor.solve(np.ascontiguousarray(right), trans=trans))
@@ -459,7 +459,7 @@ class Network:
     @cached_property
     def _whole_factor(self) -> Any:
         energised = self.feeder.energised
-        return _factorise(sp.csc_array(sp.csr_array(self.feeder.y)[energised, :][:, energised]))
+        return factorised(sp.csc_array(sp.csr_array(self.feeder.y)[energised, :][:, energised]))
 
     def recover(self, v: ComplexArray) -> ComplexArray:
         """Voltages of the zero-injection nodes, v_Z = Φ·(v_R, v_slack) (Eq. vZ_recovery).
@@ -475,7 +475,7 @@ class Network:
         return np.asarray(recovered.reshape(*v.shape[:-1], len(self.zero_injection)))
 
     def all_nodes(self, v: ComplexArray) -> ComplexArray:
-        """Voltages of every node of the feeder from those of the retained ones: (..., node)."""
+        """Voltages of every node of the feeder, from the retained ones: (..., node)."""
         full = np.empty((*v.shape[:-1], len(self.feeder.nodes)), dtype=np.complex128)
         full[..., self.retained] = v
         full[..., self.zero_injection] = self.recover(v)
@@ -505,7 +505,8 @@ class Network:
         return LineChange(left, core, self.psi_at(nodes))
 
 
-def _factorise(matrix: sp.csc_array) -> Any:
+def factorised(matrix: sp.csc_array | sp.csr_array) -> Any:
+    """Sparse LU, with a sentence where there is none."""
     try:
         return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
     except RuntimeError:

@@ -64,18 +64,14 @@ class SeveralReasonsError(FeederError):
         return self._errors
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """All reasons, each a sentence that says what to do."""
-        return tuple(map(str, self._errors))
-
-    @property
     def fix(self) -> None:
         """None: every reason has its own."""
 
     def __str__(self) -> str:
-        rest = len(self.reasons) - _SHOWN
+        reasons = reasons_of(self)
+        rest = len(reasons) - _SHOWN
         more = f"; and {rest} more, which 'dp-powerflow inspect FEEDER' lists" if rest > 0 else ""
-        return printable(_numbered(self.reasons[:_SHOWN], len(self.reasons)) + more)
+        return printable(_numbered(reasons[:_SHOWN], len(reasons)) + more)
 
 
 def _numbered(reasons: Sequence[str], count: int) -> str:

@@ -66,7 +66,7 @@ def open_feeder(
     source : `ieee13`, `ieee123`, `PATH.dss`, `PATH.json` (pandapower) or `simbench:CODE`.
     taps : regulator taps of the frozen frame; None solves them once at nominal load (OpenDSS) or takes those
         of the net.
-    loads : nominal loads that are declared public, instead of those of the source.
+    loads : nominal loads that are declared public, instead of the source's.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
@@ -220,7 +220,7 @@ def read_taps(path: Path) -> TapTable:
 
 @contextmanager
 def _csv_file(path: Path, kind: str) -> Iterator[TextIO]:
-    """A CSV file to be read; what is wrong with the file itself is refused as of its kind."""
+    """Open a CSV file; refuse, with the sentences of its kind, what is wrong with the file itself."""
     if not path.is_file():
         raise refusal(f"{kind}.no-file", path=path)
     try:
@@ -343,7 +343,7 @@ class Rebuilder:
 
         Raises
         ------
-        FeederError : a twin could not have all that the feeder has, or could not protect it; all of it.
+        FeederError : a twin could not have or protect something of the feeder; states every reason.
         """
         try:
             return self._parameters()
@@ -375,7 +375,7 @@ class Rebuilder:
         levels = parameters.levels
         codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
         self.build(levels, codes)
-        # Compared at the taps of the feeder: a twin that solves its own may be a step beside them.
+        # Compared at the taps of the feeder: a twin that solves its own may be a step off.
         solved = self.feeder.taps_from == TAPS_SOLVED
         source = self._with(taps_from=TAPS_DECLARED + "for a comparison") if solved else self
         same = source.build(levels, codes)

@@ -75,7 +75,7 @@ class Solver(ABC):
     def on(self, feeder: Feeder, *, threads: int | None = 1, **changed: object) -> Self:
         """A solver of another feeder, such as one with more PV systems, with the same settings but some.
 
-        Volt-var curves of nodes do not move by themselves: whoever has some says which there are there.
+        Volt-var curves of nodes do not move by themselves: a caller that has some states the new ones.
         """
         if self._settings.get("voltvar") is not None and changed.get("voltvar") is None:
             raise PowerFlowError(

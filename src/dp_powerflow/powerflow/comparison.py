@@ -65,7 +65,7 @@ class Comparison:
     same_states_pu : of the feeder as operated where the states are the same, None if they never are.
     frozen_pu : of the frozen frame, None if it was not compared.
     worst : nodes that are farthest apart, and by how much, where the controls here start from where those of
-        the other program rest: what is left is explained by nothing. None if it was not compared.
+        the other program rest: nothing explains what is left. None if it was not compared.
     """
 
     against: str
@@ -111,7 +111,7 @@ def compare(feeder: Feeder) -> Comparison:
 
 
 def check_reading(feeder: Feeder, accepted: float | None, *, acting: bool) -> None:
-    """Refuse a feeder whose solution is not that of OpenDSS on its own file.
+    """Refuse a feeder whose solution differs from OpenDSS on its own file.
 
     The tests of this package compare the built-in feeders.
 
@@ -246,7 +246,7 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
 
 
 def _resting(feeder: Feeder, theirs: _Snapshots, solver: OperatedSolver) -> dict[str, float] | None:
-    """The worst nodes where the controls here start from where those of the other program rest.
+    """The worst nodes where the controls here start from where the other program's rest.
 
     Where controls rest depends on where they start; at the same place both programs must agree that they do.
     Those of a reversible regulator, which has a direction as well as a tap, are held there.

@@ -197,7 +197,7 @@ def devices_of(
 
     Parameters
     ----------
-    volt_var : curve of every PV system, instead of those of the file.
+    volt_var : curve of every PV system, instead of the file's.
     file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
     """
     operation, base = feeder.as_operated, feeder.base_mva * KW_PER_MW
@@ -246,7 +246,7 @@ def branch_arrays(devices: tuple[Device, ...], position: IntArray, rows: IntArra
     Parameters
     ----------
     position : (operation node,) position in the order of the factors.
-    rows : positions with a device, increasing: row k of the injected currents is that of `rows[k]`.
+    rows : positions with a device, increasing: row k of the injected currents belongs to `rows[k]`.
     """
     table: list[tuple[int, ...]] = []
     constants: list[list[float]] = []

@@ -37,7 +37,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 #
 # A real-linear map of complex vectors, x ↦ Y·x + D·conj(x), is a sparse matrix of real 2×2 blocks (stored
 # as four numbers, by rows). It has the pattern of Y, so one order of elimination serves every Jacobian.
-# Pivots are those of the order.
+# The order decides the pivots.
 
 
 Graph = list[set[int]]
@@ -679,7 +679,7 @@ def _recover(ptr: IntArray, col: IntArray, value: ComplexArray, n_core: int, x: 
 # M(t) = S_ii + S_io·T + T·S_oi + T·S_oo·T.
 #
 # Voltages are deviations x from the no-load voltage w at neutral taps. At other taps w does not balance the
-# terminals; what is left is a constant that the right-hand side of M carries.
+# terminals; the right-hand side of M carries the constant that is left.
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Power flow of a feeder as it is operated: regulators and capacitors act, loads answer to their voltage.
+"""Power flow of a feeder as operated: regulators and capacitors act, loads answer to their voltage.
 
 Same interface as `BatchSolver`, but loads come one by one and not summed per node. The equations, the order
 of the controls and what "converged" means are in `docs/explanation/power-flow.md`.
@@ -91,7 +91,7 @@ _known: WeakKeyDictionary[Feeder, dict[tuple[object, ...], OperatedArrays]] = We
 def prepare_operated(
     feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: float, *, file_curves: bool = True
 ) -> OperatedArrays:
-    """Factorise a feeder as operated and lay out all arrays, which nobody may change."""
+    """Factorise a feeder as operated and lay out all arrays, which must not be changed."""
     known, choice = _known.setdefault(feeder, {}), (volt_var, tolerance, file_curves)
     if choice in known:
         return known[choice]
@@ -472,7 +472,7 @@ class OperatedSolver(Solver):
     tolerance : largest power mismatch [p.u.] of a converged snapshot; where rounding hides more, 0.1 W at
         most.
     threads : None for one per core.
-    volt_var : curve of every PV system, instead of those of the file.
+    volt_var : curve of every PV system, instead of the file's.
     file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
 
     Attributes

@@ -30,7 +30,7 @@ _DECLINATION = ((0.399912, 0.070257), (0.006758, 0.000907), (0.002697, 0.00148))
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """Public generation over a horizon; day d of a corpus has that of day d modulo the horizon.
+    """Public generation over a horizon; day d of a corpus has day d modulo the horizon.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def clear_sky(latitude_deg: float, days: int, steps: int, first_day_of_year: int
 
     Global irradiance on a horizontal plane by the model of Haurwitz, G = 1098·c·exp(−0.059/c) [W/m²], with c
     the cosine of the sun's zenith angle, sin φ·sin δ + cos φ·cos δ·cos ω. The declination δ is Spencer's
-    series. The hour angle ω is that of the middle of a step in solar time: noon is 12:00. There is no
+    series. The hour angle ω is taken in the middle of a step in solar time: noon is 12:00. There is no
     refraction, and no equation of time. The bits are the same on every processor.
 
     Parameters

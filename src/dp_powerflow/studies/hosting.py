@@ -39,6 +39,8 @@ Ampere = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 class HostingCapacity(Kind):
     """Per node and day, the largest PV system that keeps every voltage and declared current within limits.
 
+    Taps and capacitors stay where they are on the drawn day.
+
     Attributes
     ----------
     nodes : released nodes with a load, or all released nodes.
@@ -47,13 +49,12 @@ class HostingCapacity(Kind):
     grid_kw : capacities are whole multiples of it [kW], rounded down.
     power_factor : of the new PV; the release's volt-var curve counts instead where it has one.
     reactive : whether PV with a power factor below 1 absorbs or injects reactive power.
-    regulators : taps and capacitors held where they are on the drawn day, or acting.
     ampacity_a : largest current of every conductor of every line [A]; None for no limit.
     ampacities_a : of single lines, by their two public buses, "b003-b017" [A]; in experiments also by names
         of the feeder's file.
     worsening_pu : by how much anything may get worse at a step at which a limit is broken without new PV: of
         1 p.u. of voltage, and of the ampacity.
-    per_day : whether the capacity of every day is published beside the quantiles.
+    per_day : whether the capacity of every day is published along with the quantiles.
 
     Examples
     --------
@@ -71,7 +72,6 @@ class HostingCapacity(Kind):
     grid_kw: float = Field(default=0.1, ge=0.01)
     power_factor: float = Field(default=1.0, gt=0.0, le=1.0)
     reactive: Literal["absorbed", "injected"] = "absorbed"
-    regulators: Literal["as-drawn", "acting"] = "as-drawn"
     ampacity_a: Ampere | None = None
     ampacities_a: dict[str, Ampere] = Field(default_factory=dict)
     worsening_pu: float = Field(default=0.001, ge=0.0, le=0.1)
@@ -125,19 +125,15 @@ class HostingCapacity(Kind):
     ) -> Hosted:
         """Capacity, binding limit and binding step of every node and day, as arrays."""
         places = self.places(study)
-        solvers = prepared(study.make_solver(1), study.released[places], self.most_kw / self.power_factor)
-        if self.regulators == "as-drawn":
-            solvers = replace(solvers, acting=None)
+        base = study.make_solver(1)
+        hosts = hosts_of(base, study.released[places], self.most_kw / self.power_factor)
         conductors = conductors_of(study.feeder, self._ampacities(study))
 
         def capacities_of(block: int) -> Capacities:
-            return _Block(self, study, solvers, conductors, block).found()
+            return _Block(self, study, base, hosts, conductors, block).found()
 
         blocks = list(each_in_order(capacities_of, study.source.n_blocks, workers, progress))
-        unreleased = np.setdiff1d(_load_nodes(study), study.released)
-        return Hosted(
-            self, study, places, blocks, acting=solvers.acting is not None, left_out=len(unreleased)
-        )
+        return Hosted(self, study, places, blocks)
 
     def per_step(self, feeder: Feeder) -> complex:
         """Complex power of one step of the grid at peak irradiance [p.u.]."""
@@ -222,16 +218,12 @@ class Hosted:
     ----------
     places : (candidate,) positions among the released nodes.
     blocks : of days, in order.
-    acting : whether controls acted.
-    left_out : nodes with a load that are not released.
     """
 
     kind: HostingCapacity
     study: Study
     places: IntArray
     blocks: Sequence[Capacities]
-    acting: bool
-    left_out: int
 
     def _all(self, name: str) -> Any:
         """A figure of all blocks, one after the other."""
@@ -357,7 +349,6 @@ def _figures(hosted: Hosted) -> Mapping[str, Any]:
     return {
         "nodes": len(hosted.places),
         "days": len(hosted.steps),
-        "regulators": "acting" if hosted.acting else "held",
         "limits": {"v_min_pu": kind.v_min_pu, "v_max_pu": kind.v_max_pu, "ampacities": limited},
         "quantiles_kw": {f"q{level:03d}": float(kw) for level, kw in zip(LEVELS, overall, strict=True)},
         "median_by_node_kw": {
@@ -373,7 +364,7 @@ def _figures(hosted: Hosted) -> Mapping[str, Any]:
         "scaled_down_snapshots": sum(block.scaled_down for block in hosted.blocks),
         "capacities_cut": int(np.count_nonzero(hosted.binds == Binds.NOTHING)),
         "capacities_unsolved": int(np.count_nonzero(hosted.binds == Binds.UNSOLVED)),
-        "load_nodes_left_out": hosted.left_out,
+        "load_nodes_left_out": len(np.setdiff1d(_load_nodes(hosted.study), hosted.study.released)),
     }
 
 
@@ -386,7 +377,7 @@ def _middle(values: FloatArray) -> int:
 # Snapshot by snapshot (fixed frame, or taps as drawn) a search solves the few steps of a day that a linear
 # forecast calls tightest. What it finds is then solved at every step with sun; a step that breaks a limit
 # joins the search, which goes on below. So every capacity is feasible at every step by power flow, and the
-# next one of the grid is infeasible at one of them. Where controls act, every solution is a whole day.
+# next one of the grid is infeasible at one of them.
 class Binds(IntEnum):
     """What is broken by the next step of the grid of capacities."""
 
@@ -566,15 +557,12 @@ class Hosts:
     load_at, columns : where the solver takes load and generation of the study: nodes of the fixed frame,
         or loads and PV systems of the feeder as operated.
     places : (candidate,) where it takes the power of new PV.
-    held : whether taps and capacitors stay where they are on the drawn day; controls that remember need
-        whole days.
     """
 
     solver: BatchSolver | OperatedSolver
     load_at: IntArray
     columns: IntArray
     places: IntArray
-    held: bool = False
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -598,29 +586,13 @@ class Hosts:
         if rows.generation is not None:
             injected[:, self.columns] = rows.generation[at]
         injected[np.arange(len(at)), self.places[candidate]] += power
-        if self.held and isinstance(self.solver, OperatedSolver):
+        if isinstance(self.solver, OperatedSolver):
             return self.solver.solve_from(rows.states[at], load, injected, nodes="all")
         return self.solver.solve(load, injected, nodes="all").v
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """Solvers of a study.
-
-    Attributes
-    ----------
-    base : without new PV, as the release solves it.
-    held : with new PV, snapshot by snapshot: of the fixed frame, or taps as drawn.
-    acting : with new PV and acting controls; None where none act.
-    """
-
-    base: Solver
-    held: Hosts
-    acting: Hosts | None
-
-
-def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
-    """Solvers with one more PV system at every candidate.
+def hosts_of(base: Solver, candidates: IntArray, most_kva: float) -> Hosts:
+    """The solver with one more PV system at every candidate, and taps as drawn.
 
     Parameters
     ----------
@@ -632,16 +604,12 @@ def prepared(base: Solver, candidates: IntArray, most_kva: float) -> Prepared:
     if isinstance(base, OperatedSolver):
         existing = len(feeder.pv)
         columns = np.arange(len(feeder.loads)), np.arange(existing), existing + np.arange(len(candidates))
-        held = Hosts(base.on(wider, controls="frozen"), *columns, held=True)
-        moves = base.controls != "frozen" and bool(
-            feeder.as_operated.regulators or feeder.as_operated.capacitors
-        )
-        return Prepared(base, held, Hosts(base.on(wider), *columns) if moves else None)
+        return Hosts(base.on(wider, controls="frozen"), *columns)
     assert isinstance(base, BatchSolver)
     own = np.searchsorted(wider.retained, feeder.retained)
     places = np.searchsorted(wider.retained, candidates)
     curves = _curves(base.voltvar, own, places, len(wider.retained))
-    return Prepared(base, Hosts(base.on(wider, voltvar=curves), own, own, places), None)
+    return Hosts(base.on(wider, voltvar=curves), own, own, places)
 
 
 def with_places(feeder: Feeder, candidates: IntArray, most_kva: float) -> Feeder:
@@ -745,7 +713,7 @@ class Brackets:
 
 
 _FIRST_STEPS = 3
-"""Steps of a day that a search looks at before the others have their say."""
+"""Steps of a day that a search checks before the others."""
 _PROBE = 32
 """The forecast is made with this part of the largest capacity."""
 _MOST_FORECASTS = 1 << 22
@@ -780,21 +748,17 @@ class _Block:
         self,
         kind: HostingCapacity,
         study: Study,
-        solvers: Prepared,
+        base: Solver,
+        hosts: Hosts,
         conductors: Conductors | None,
         block: int,
     ) -> None:
         solved = solve_days(
-            solvers.base,
-            study.source,
-            block,
-            generation=study.generation,
-            nodes="all",
-            scale_down=study.scales_down,
+            base, study.source, block, generation=study.generation, nodes="all", scale_down=study.scales_down
         )
         solved.solution.raise_if_failed()
         assert study.irradiance is not None
-        self._solvers, self._candidates, self._top = solvers, len(solvers.held.places), kind.top
+        self._hosts, self._candidates, self._top = hosts, len(hosts.places), kind.top
         self._per_step = kind.per_step(study.feeder)
         self._steps, self._days = solved.steps, solved.days
         self._scaled_down = int(np.count_nonzero(solved.scaled_down))
@@ -808,8 +772,6 @@ class _Block:
     def found(self) -> Capacities:
         """Search, then verify."""
         brackets = self._snapshots()
-        if self._solvers.acting is not None:
-            brackets = self._acting(self._solvers.acting, brackets)
         shape = (self._days, self._candidates)
         return Capacities(
             steps=brackets.low.reshape(shape),
@@ -819,11 +781,8 @@ class _Block:
             scaled_down=self._scaled_down,
         )
 
-    # ------------------------------------------------------------------ snapshot by snapshot
-
     def _snapshots(self) -> Brackets:
         """Every (day, candidate), with its own steps to look at."""
-        hosts = self._solvers.held
         sunny = _sorted_by_state(self._whole)
         rows = _chosen(self._whole, sunny)
         margin = rows.bounds.margins(self._v[sunny], np.arange(len(sunny)))[0]
@@ -832,14 +791,14 @@ class _Block:
         if not len(sunny):
             brackets.low[:] = self._top
             return brackets
-        active, guess = self._forecast(hosts, rows, sunny // self._steps)
+        active, guess = self._forecast(rows, sunny // self._steps)
         pairs = np.arange(n)
         while len(pairs):
             brackets.low_margin[pairs] = np.where(active[pairs] < 0, np.inf, margin[active[pairs]]).min(
                 axis=1, initial=np.inf
             )
-            self._narrow(hosts, rows, brackets, (pairs, guess), active)
-            pairs, worst = self._refuted(hosts, rows, brackets, pairs, sunny // self._steps)
+            self._narrow(rows, brackets, (pairs, guess), active)
+            pairs, worst = self._refuted(rows, brackets, pairs, sunny // self._steps)
             active = np.concatenate([active, np.full((n, 1), -1)], axis=1)
             active[pairs, -1] = worst
             brackets.high[pairs], guess = brackets.low[pairs], brackets.low[pairs] - 1
@@ -849,12 +808,7 @@ class _Block:
         return brackets
 
     def _narrow(
-        self,
-        hosts: Hosts,
-        rows: HeldSnapshots,
-        brackets: Brackets,
-        begin: tuple[IntArray, IntArray],
-        active: IntArray,
+        self, rows: HeldSnapshots, brackets: Brackets, begin: tuple[IntArray, IntArray], active: IntArray
     ) -> None:
         """Search on the active steps of every pair."""
 
@@ -866,7 +820,7 @@ class _Block:
             margin = np.full(at.shape, np.inf)
             code = np.zeros(at.shape, dtype=np.int64)
             margin[of, column], code[of, column] = self._margins(
-                hosts, rows, chosen, pairs[of] % self._candidates, capacity[of]
+                rows, chosen, pairs[of] % self._candidates, capacity[of]
             )
             worst = margin.argmin(axis=1)
             each = np.arange(len(pairs))
@@ -875,7 +829,7 @@ class _Block:
         brackets.run(*begin, look)
 
     def _refuted(
-        self, hosts: Hosts, rows: HeldSnapshots, brackets: Brackets, pairs: IntArray, day_of: IntArray
+        self, rows: HeldSnapshots, brackets: Brackets, pairs: IntArray, day_of: IntArray
     ) -> tuple[IntArray, IntArray]:
         """Pairs whose capacity breaks a limit at some step with sun, and the worst step of each."""
         pairs = pairs[brackets.low[pairs] > 0]
@@ -888,7 +842,7 @@ class _Block:
             at = np.concatenate([of_day[pair // self._candidates] for pair in some])
             of = np.repeat(np.arange(len(some)), counts)
             capacity, candidate = brackets.low[some][of], some[of] % self._candidates
-            margin, code = self._margins(hosts, rows, at, candidate, capacity)
+            margin, code = self._margins(rows, at, candidate, capacity)
             bad = np.flatnonzero(margin < 0.0)
             for k in bad[np.lexsort((at[bad], -margin[bad]))].tolist():  # the worst of a pair comes last
                 worst_margin[first + of[k]], worst[first + of[k]] = margin[k], at[k]
@@ -898,34 +852,34 @@ class _Block:
         return pairs[refuted], worst[refuted]
 
     def _margins(
-        self, hosts: Hosts, rows: HeldSnapshots, at: IntArray, candidate: IntArray, capacity: IntArray
+        self, rows: HeldSnapshots, at: IntArray, candidate: IntArray, capacity: IntArray
     ) -> tuple[FloatArray, IntArray]:
         """Margin and code (`Bounds.margins`) of snapshots `at` with new PV, whatever their number."""
         power = np.asarray((capacity * rows.sun[at]) * self._per_step, dtype=np.complex128)
         order = np.argsort(at, kind="stable")
         margin, code = np.empty(len(at)), np.empty(len(at), dtype=np.int64)
-        size = max(1, MOST_PHASORS // hosts.width)
+        size = max(1, MOST_PHASORS // self._hosts.width)
         for first in range(0, len(at), size):
             some = order[first : first + size]
-            v = hosts.voltages(rows, at[some], candidate[some], power[some])
+            v = self._hosts.voltages(rows, at[some], candidate[some], power[some])
             margin[some], code[some] = rows.bounds.margins(v, at[some])
         return margin, code
 
-    def _forecast(self, hosts: Hosts, rows: HeldSnapshots, day_of: IntArray) -> tuple[IntArray, IntArray]:
+    def _forecast(self, rows: HeldSnapshots, day_of: IntArray) -> tuple[IntArray, IntArray]:
         """Tightest steps of every pair, and where to look first, by what a probe does to |v|² at peak sun."""
         probe = max(1, self._top // _PROBE)
         size = self._v.real**2 + self._v.imag**2
         active = np.full((self._days * self._candidates, _FIRST_STEPS), -1, dtype=np.int64)
         guess = np.ones(len(active), dtype=np.int64)
         sunny = _sorted_by_state(self._whole)
-        together = max(1, MOST_PHASORS // hosts.width)
+        together = max(1, MOST_PHASORS // self._hosts.width)
         for day in range(self._days):
             own = np.flatnonzero(day_of == day)
             for first in range(0, self._candidates if len(own) else 0, together):
                 some = np.arange(first, min(first + together, self._candidates))
                 peak = own[np.argmax(rows.sun[own])]
                 amount = probe * float(rows.sun[peak])
-                v = hosts.voltages(
+                v = self._hosts.voltages(
                     rows, np.full(len(some), peak), some, np.full(len(some), amount * self._per_step)
                 )
                 slope = (v.real**2 + v.imag**2 - size[sunny[peak]]) / amount
@@ -938,38 +892,6 @@ class _Block:
                 guess[mine] = np.maximum(least, 1.0).astype(np.int64)
         return active, guess
 
-    # -------------------------------------------------------------------------- acting controls
-
-    def _acting(self, hosts: Hosts, held: Brackets) -> Brackets:
-        """Search with whole days, from what taps as drawn allow."""
-        rows = self._whole
-        margin = rows.bounds.margins(self._v, np.arange(len(rows)))[0].reshape(self._days, -1).min(axis=1)
-        brackets = Brackets(np.repeat(margin, self._candidates), self._top)
-
-        def look(pairs: IntArray, capacity: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-            margin = np.empty(len(pairs))
-            code, row = (np.empty(len(pairs), dtype=np.int64) for _ in range(2))
-            size = max(1, MOST_PHASORS // (hosts.width * self._steps))
-            for first in range(0, len(pairs), size):
-                part = slice(first, first + size)
-                margin[part], code[part], row[part] = self._whole_days(hosts, pairs[part], capacity[part])
-            return margin, code, row
-
-        brackets.run(np.arange(len(held.low)), np.maximum(held.low, 1), look)
-        return brackets
-
-    def _whole_days(
-        self, hosts: Hosts, pairs: IntArray, capacity: IntArray
-    ) -> tuple[FloatArray, IntArray, IntArray]:
-        rows, steps = self._whole, self._steps
-        first = (pairs // self._candidates) * steps
-        at = (first[:, None] + np.arange(steps)).reshape(-1)
-        power = (np.repeat(capacity, steps) * rows.sun[at]) * self._per_step
-        v = hosts.voltages(rows, at, np.repeat(pairs % self._candidates, steps), power)
-        margin, code = (each.reshape(-1, steps) for each in rows.bounds.margins(v, at))
-        worst, each = margin.argmin(axis=1), np.arange(len(pairs))
-        return margin[each, worst], code[each, worst], first + worst
-
 
 def _states(solved: SolvedDays) -> IntArray:
     found = solved.solution
@@ -979,7 +901,7 @@ def _states(solved: SolvedDays) -> IntArray:
 
 
 def _sorted_by_state(rows: HeldSnapshots) -> IntArray:
-    """Snapshots with sun, those with equal taps beside each other."""
+    """Snapshots with sun; equal taps are next to each other."""
     sunny = np.flatnonzero(rows.sun > 0.0)
     keys = rows.states[sunny].T[::-1]
     return sunny[np.lexsort((sunny, *keys))] if len(keys) else sunny

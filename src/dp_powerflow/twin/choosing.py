@@ -108,7 +108,7 @@ def _rows(design: TwinDesign) -> Iterator[dict[str, Any]]:
     plain = Protected(lines=design.protected.lines, capacitors=design.protected.capacitors)
     for noise, delta in (("laplace", 0.0), ("gaussian", design.delta or GAUSSIAN_DELTA)):
         for epsilon in SHOWN_EPSILONS:
-            with suppress(PrivacyError):  # noise that nobody could use
+            with suppress(PrivacyError):  # useless noise
                 yield _row(TwinDesign(epsilon, CHANGE, plain, cast("Noise", noise), delta))
 
 

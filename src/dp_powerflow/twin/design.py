@@ -14,7 +14,7 @@ and ε(x′) = Δ(x′)/t for every other x′. Several elements, and several tw
 **Gaussian.** Every integer of an element with d of them gets discrete Gaussian noise of scale
 σ = ⌈√d·Δ/μ⌉: μ-GDP. Costs more at one change and one twin, and composes better: by √k, not k.
 
-**Added.** A line's charging with noise of its own, and a conductor code drawn by randomised response, are
+**Added.** A line's charging with its own noise, and a conductor code drawn by randomised response, are
 further releases about the same line; their ε (or μ²) is part of the line's, so less is left for the rest.
 
 **Advantage.** Total variation between neighbours: by how much the best test is right more often than a coin,
@@ -107,7 +107,7 @@ class TwinDesign:
     delta : float
         0 for Laplace noise, which needs none; positive for Gaussian noise.
     charging_epsilon : float, optional
-        Share of ε for the charging of lines as a figure of its own; without it charging follows from the
+        Share of ε for the charging of lines as its own figure; without it charging follows from the
         twin's length of the line and a public figure per km.
     code_epsilon : float, optional
         Share of ε for randomised response on conductor codes; without it codes are public.
@@ -115,7 +115,7 @@ class TwinDesign:
     Raises
     ------
     PrivacyError
-        The constants leave nothing to spend, or ask for noise that nobody could use.
+        The constants leave nothing to spend, or ask for useless noise.
     """
 
     epsilon: float
@@ -139,7 +139,7 @@ class TwinDesign:
                 "a twin with Gaussian noise needs a delta between 0 and 1, such as 1e-6", code="delta-limit"
             )
         if (self.charging_epsilon is not None) != self.protected.charging:
-            raise PrivacyError("charging has noise of its own exactly where it has an epsilon of its own")
+            raise PrivacyError("charging has its own noise exactly where it has its own epsilon")
         if (self.code_epsilon is not None) != self.protected.codes:
             raise PrivacyError("conductor codes are drawn exactly where they have an epsilon")
         if self.code_epsilon is not None and not 0.0 < self.code_epsilon <= _LARGEST_CODE_EPSILON:

@@ -75,8 +75,8 @@ def refuse_absent(parameters: NetworkParameters, protected: Protected) -> None:
 def refuse_disguised(parameters: NetworkParameters, protected: Protected, structure: Feeder) -> None:
     """Refuse a network that has none of a protected kind, but something else that does its work.
 
-    Nothing of that gets noise. Where a kind is there, what else there is beside it is declared public and the
-    owner has seen that his files use the kind; where it is not, nobody has looked.
+    Nothing of that gets noise. Where a kind is there, everything else next to it is declared public and the
+    owner has seen that his files use the kind; where it is not, no owner has checked.
 
     Parameters
     ----------
@@ -438,14 +438,11 @@ class VoltageDistance:
     Attributes
     ----------
     pooled : W1 between all magnitudes of all retained nodes.
-    worst_node, median_node : W1 between the magnitudes of one node, over the nodes.
-    rms : root mean square difference, snapshot by snapshot.
+    worst_node : W1 between the magnitudes of the node where it is largest.
     """
 
     pooled: float
     worst_node: float
-    median_node: float
-    rms: float
 
 
 def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
@@ -457,6 +454,4 @@ def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
     return VoltageDistance(
         pooled=float(np.mean(np.abs(np.sort(true, axis=None) - np.sort(twin, axis=None)))),
         worst_node=float(np.max(by_node)),
-        median_node=float(np.median(by_node)),
-        rms=float(np.sqrt(np.mean((true - twin) ** 2))),
     )

@@ -1,16 +1,10 @@
-"""Everything about the lines of one network: losses, evidence, audit and attack. INTERNAL.
+"""Everything about the lines of one network: losses, evidence and audit. INTERNAL.
 
 **Audit.** An audit from below: what a threshold test on released days proves about ε.
 
 If days on Y and on Y′ are (ε, δ)-indistinguishable then P_Y(A) ≤ e^ε·P_Y′(A) + δ for every event A, so error
 rates of *any* test bound ε from below. The score here is no part of the loss of `lines.evidence`: dense
 networks reduced one by one, a few nodes, no determinant. A poor score only makes the bound weaker. INTERNAL.
-
-Beside it a practical attack that knows less than the guarantee allows for: regression of one line's
-admittance. The attacker has the released voltages, the published load model's mean loads and every line but
-one, whose admittance he believes to be off by a factor 1 + x. Loads implied by the voltages are linear in x
-to first order, so he fits x by weighted least squares against the mean loads: no density, no covariance over
-time, no determinant.
 """
 
 from __future__ import annotations
@@ -36,7 +30,7 @@ from dp_powerflow.evidence.lines.evidence import (
     with_change,
 )
 from dp_powerflow.evidence.theorem import CONFIDENCE
-from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, solve_days
@@ -52,7 +46,6 @@ _PILOT_SHARE = 0.3
 _MOST_NODES = 24
 _THRESHOLDS = 41
 _FLOOR_OF_LOAD = 1e-9
-_PROBE = 1e-4
 
 
 def fresh_days(law: LoadLaw, key: StreamKey, days: int, generation: ComplexArray | None = None) -> Release:
@@ -205,47 +198,6 @@ def _ratio(own: FloatArray, other: FloatArray, threshold: float, delta: float, a
     return float(np.log(max(float(hit) - delta, 1e-300) / float(false)))
 
 
-def regress_line(
-    network: Network, law: LoadLaw, line: Line, v: ComplexArray, load: ComplexArray, days: int
-) -> tuple[FloatArray, FloatArray]:
-    """Attack one line with voltages, complex (day, step, node), in groups of days.
-
-    Parameters
-    ----------
-    load : the loads behind the voltages, used only for the variant where they are published.
-
-    Returns
-    -------
-    (trial,) estimates of x, which is 0 in truth, each from so many days; and those with published loads.
-    """
-    if law.q_sigma is None:
-        raise PrivacyError("the attack's weights need random reactive load")
-    trials = len(v) // days
-    if trials < 1:
-        raise PrivacyError("the attack needs at least as many released days as it regresses on")
-    change = network.line_change(line, _PROBE * line.primitive)
-    through = v @ change.right[:, : network.n].T + change.right[:, network.n :] @ network.feeder.v_slack
-    current = through @ (change.left @ change.core).T / _PROBE
-    slope = v * np.conj(current)  # implied load falls by x·slope
-    implied = -v * np.conj(v @ network.y.T + network.b)
-    expected = law.mean_load
-    variance = np.diagonal(law.covariance, axis1=1, axis2=2)
-    weight_p = 1.0 / (expected.real**2 * np.expm1(variance)[law.class_of].T)
-    weight_q = np.broadcast_to(1.0 / law.q_sigma**2, weight_p.shape)
-
-    def fit(target: ComplexArray) -> FloatArray:
-        away = implied - target
-        top = (weight_p * slope.real * away.real + weight_q * slope.imag * away.imag).sum(axis=(1, 2))
-        bottom = (weight_p * slope.real**2 + weight_q * slope.imag**2).sum(axis=(1, 2))
-        groups = trials * days
-        numerator = top[:groups].reshape(trials, days).sum(axis=1)
-        denominator = bottom[:groups].reshape(trials, days).sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(denominator > 0.0, numerator / denominator, np.inf)
-
-    return fit(expected), fit(load)
-
-
 @dataclass(frozen=True)
 class LineRequest:
     """What is asked about the lines; public constants.
@@ -255,16 +207,13 @@ class LineRequest:
     x : neighbours scale one line's admittance by 1 ± x.
     delta : of one day.
     draws : days drawn under each network; the smallest δ that can be stated follows from it.
-    audit_days, attack_days : 0 leaves that part out.
-    regressed_days : released days the attack regresses on.
+    audit_days : days drawn under each network for the audit; 0 leaves it out.
     """
 
     x: float = 0.01
     delta: float = 1e-5
     draws: int = 500
     audit_days: int = 200
-    attack_days: int = 300
-    regressed_days: int = 30
 
 
 @dataclass(frozen=True)
@@ -304,16 +253,7 @@ def collect_lines(
         bounds = audit_lines(engine, neighbours, release, evidence.delta, progress)
         for item, row in zip(neighbours, bounds, strict=True):
             lower[item.line.name] = max(lower.get(item.line.name, 0.0), float(row.max()))
-    errors = _attack(engine, request, key)
-    rows = tuple(
-        replace(
-            row,
-            lower=lower.get(row.line),
-            attack_error=errors.get(row.line, (None, None))[0],
-            attack_error_with_loads=errors.get(row.line, (None, None))[1],
-        )
-        for row in evidence.rows
-    )
+    rows = tuple(replace(row, lower=lower.get(row.line)) for row in evidence.rows)
     return LineReport(
         request=request,
         evidence=replace(evidence, rows=rows),
@@ -324,19 +264,3 @@ def collect_lines(
 def contradicted(row: LineRow) -> bool:
     """Whether the audit's lower bound passes the evidence's upper one."""
     return row.lower is not None and row.epsilon is not None and row.lower > row.epsilon
-
-
-def _attack(engine: LineLoss, request: LineRequest, key: StreamKey) -> dict[str, tuple[float, float]]:
-    """Line → error of the regression, and with paired loads; only where every retained node is released."""
-    days = request.attack_days
-    if days == 0 or len(engine.true.hidden) or engine.generation.any():
-        return {}
-    sampler = LoadSampler(engine.law, key.bind("purpose", "attack on lines"), days, block_days=days)
-    made = solve_days(BatchSolver(engine.feeder, tolerance=SOLVER_TOLERANCE), sampler)
-    network = Network(engine.feeder)
-    found = {}
-    for line in engine.feeder.lines:
-        both = regress_line(network, engine.law, line, made.v, made.drawn, request.regressed_days)
-        alone, with_loads = (float(np.sqrt(np.mean(estimates**2))) for estimates in both)
-        found[line.name] = (alone, with_loads)
-    return found

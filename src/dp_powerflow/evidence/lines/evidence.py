@@ -8,7 +8,7 @@ directions, grid and both statistics). INTERNAL (paper correction 5).
 
 A change is a matrix added to the line's primitive admittance, so its effect on the reduced network has the
 rank of the line's conductors, whatever its size. A `Side` is one of the two made ready: its power flow, its
-Jacobian, its branch. Retained nodes with a random load of their own are *released*; the others (PV only) are
+Jacobian, its branch. Retained nodes with their own random load are *released*; the others (PV only) are
 *hidden*: a reader of the released voltages computes theirs from the network he supposes (paper
 correction 12).
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -283,10 +283,6 @@ class _Days:
     solved: BoolArray  # (day,)
     volume: FloatArray  # (day,)
 
-    def some(self, rows: slice) -> _Days:
-        """Part of the days."""
-        return _Days(self.load[rows], self.density[rows], self.v[rows], self.solved[rows], self.volume[rows])
-
 
 class LineLoss:
     """Losses against neighbours of one feeder.
@@ -373,7 +369,7 @@ class LineLoss:
         moved = _Moved.of(self._network, neighbour, self.released)
         out = np.empty((2, len(block.load)))
         for rows in self._pieces(len(block.load)):
-            days = block.some(rows)
+            days = _Days(*(getattr(block, field.name)[rows] for field in fields(block)))
             out[0, rows] = self._loss(days, other, moved, -1.0)
             out[1, rows] = self._loss(self._solved_again(days, other), self.true, moved, 1.0)
         return out
@@ -476,8 +472,6 @@ def _all_steps(flags: BoolArray, steps: int) -> BoolArray:
 
 GRID = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 100.0, 200.0)
 """ε that are tried; fixed before anything is drawn."""
-HORIZONS = (2, 5, 10)
-"""Days over which sums of losses are judged as well, on disjoint groups of the draws."""
 _STATISTICS = 2
 _BISECTIONS = 60
 
@@ -561,20 +555,6 @@ def least_epsilon(bound: FloatArray, delta: float) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Horizon:
-    """ε of one line over several days: by adding up, and by sums over disjoint groups of drawn days.
-
-    ε is None where there is none in the grid or δ reaches 1.
-    """
-
-    days: int
-    added_epsilon: float | None
-    added_delta: float
-    summed_epsilon: float | None
-    summed_delta: float
-
-
-@dataclass(frozen=True)
 class LineRow:
     """One line, worst of all its changes.
 
@@ -585,8 +565,6 @@ class LineRow:
     forward, reverse : ε of each direction by itself (hockey stick).
     mean, worst : of Λ over all draws, finite ones; `infinite` the share of draws with Λ = +∞.
     lower : lower confidence bound on ε from the audit, None without one.
-    attack_error : root mean square error of the attack's estimate of x, None if not asked;
-        `attack_error_with_loads` the same when the loads behind the voltages are published.
     """
 
     line: str
@@ -598,17 +576,14 @@ class LineRow:
     mean: float
     worst: float
     infinite: float
-    horizons: tuple[Horizon, ...]
     lower: float | None = None
-    attack_error: float | None = None
-    attack_error_with_loads: float | None = None
 
 
 @dataclass(frozen=True)
 class LineEvidence:
     """Every line of one network at one x.
 
-    All upper bounds of a day hold together with `CONFIDENCE`; those over several days with the same again.
+    All upper bounds hold together with `CONFIDENCE`.
 
     Attributes
     ----------
@@ -626,13 +601,12 @@ class LineEvidence:
 
 
 def judge(losses: LineLosses, x: float, steps: int, delta: float) -> LineEvidence:
-    """Evidence of a day, and of several, from losses on independent draws."""
+    """Evidence of a day from losses on independent draws."""
     by_direction = losses.by_direction
     bounds = delta_bounds(by_direction, 1.0 - CONFIDENCE)
     used = max(delta, bounds.supported)
     day = least_epsilon(bounds.hockey, used)
     tail = least_epsilon(bounds.tail, used)
-    sums = {days: _summed(by_direction, days, delta) for days in HORIZONS}
     of_line: dict[str, list[int]] = {}
     for k, item in enumerate(losses.neighbours):
         of_line.setdefault(item.line.name, []).append(k)
@@ -640,51 +614,21 @@ def judge(losses: LineLosses, x: float, steps: int, delta: float) -> LineEvidenc
     for name, own in of_line.items():
         values = by_direction[own]
         finite = values[np.isfinite(values)]
-        epsilon = float(day[own].max())
         rows.append(
             LineRow(
                 line=name,
                 is_switch=losses.neighbours[own[0]].line.is_switch,
-                epsilon=_or_none(epsilon),
+                epsilon=_or_none(float(day[own].max())),
                 epsilon_tail=_or_none(float(tail[own].max())),
                 forward=_or_none(float(day[own, 0].max())),
                 reverse=_or_none(float(day[own, 1].max())),
                 mean=float(finite.mean()) if len(finite) else float("inf"),
                 worst=float(finite.max()) if len(finite) else float("inf"),
                 infinite=float(1.0 - len(finite) / values.size),
-                horizons=tuple(_horizon(days, epsilon, used, sums[days], own) for days in HORIZONS),
             )
         )
     changes = tuple(dict.fromkeys(item.what for item in losses.neighbours))
     return LineEvidence(x, steps, changes, by_direction.shape[-1], used, bounds.supported, tuple(rows))
-
-
-def _summed(losses: FloatArray, days: int, delta: float) -> tuple[FloatArray, float]:
-    """Least ε (neighbour, direction) of several days, and its δ.
-
-    Days are independent given the network, so the loss of D days is the sum of D independent losses; disjoint
-    groups of the draws are independent samples of it. No draw is used twice.
-    """
-    groups = losses.shape[-1] // days
-    if groups == 0:
-        return np.full(losses.shape[:2], np.inf), 1.0
-    total = losses[..., : groups * days].reshape(*losses.shape[:2], groups, days).sum(axis=-1)
-    bounds = delta_bounds(total, (1.0 - CONFIDENCE) / len(HORIZONS))
-    used = max(delta, bounds.supported)
-    return least_epsilon(bounds.hockey, used), used
-
-
-def _horizon(
-    days: int, epsilon: float, delta: float, summed: tuple[FloatArray, float], own: list[int]
-) -> Horizon:
-    added = days * delta
-    return Horizon(
-        days=days,
-        added_epsilon=_or_none(days * epsilon) if added < 1.0 else None,
-        added_delta=added,
-        summed_epsilon=_or_none(float(summed[0][own].max())),
-        summed_delta=summed[1],
-    )
 
 
 def _or_none(value: float) -> float | None:

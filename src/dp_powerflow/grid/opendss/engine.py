@@ -1,6 +1,6 @@
 """The OpenDSS engine, tamed: own context, no change of directory, errors as sentences.
 
-Every circuit lives in an engine context of its own, so feeders do not disturb each other.
+Every circuit has its own engine context, so feeders do not disturb each other.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def engine_of(origin: DssOrigin) -> Engine:
     """An engine of this thread to compile a circuit or its twins in, until it is asked for another one.
 
     What `ClearAll` leaves behind is what options and variables of a file set for the whole engine. A circuit
-    without any of them shares one engine with all others of its kind; any other has one of its own.
+    without any of them shares one engine with all others of its kind; any other has its own.
     """
     if not is_plain(origin):
         if _spare.own is None or _spare.own[0] != origin:
@@ -157,7 +157,7 @@ def _refuse_ambiguous(engine: Engine) -> None:
 
 
 def _folder_of_reports() -> str:
-    """Where the engine would write what nobody asks it for: not here, and nowhere where there is no room."""
+    """Where the engine would write unasked: not here, and nowhere where there is no room."""
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def _folder_of_reports() -> str:
 
 
 def _run_all(engine: Engine, origin: DssOrigin) -> None:
-    """The commands of the origin; all that the engine objects to is refused at once.
+    """Run the commands of the origin; refuse at once everything that the engine objects to.
 
     A device of protection that it rejects, for want of a curve or of what it protects, is disabled; what it
     would have opened is refused. Lines that go on with a rejected one are left out: they would be about

@@ -139,7 +139,7 @@ class OperationBuilder:
 
     Parameters
     ----------
-    nodes : names of the feeder's nodes, those of the circuit first.
+    nodes : names of the feeder's nodes, the circuit's first.
     index : name of a node of the circuit → its index.
     y : sparse complex (node, node) [S], of the frozen frame.
     scale : (node,) what a pair of nodes' admittance is multiplied by at both ends [p.u./S]^½.
@@ -396,7 +396,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class _Monitored:
-    """Element that a control looks at.
+    """Element that a control watches.
 
     Attributes
     ----------
@@ -414,7 +414,7 @@ class _Monitored:
 
 
 def monitored_nodes(engine: Engine) -> dict[str, list[str | None]]:
-    """Enabled controls → nodes of the element that each looks at; none if it is disabled.
+    """Enabled controls → nodes of the element that each watches; none if it is disabled.
 
     To be read before loads and generators are disabled.
     """
@@ -572,7 +572,7 @@ def _probe(monitored: _Monitored, conductor: int, admittances: OperationBuilder)
 
 
 def _is_plain(block: ComplexArray, nodes: Sequence[int], branches: Sequence[Branch], siemens: float) -> bool:
-    """Whether the admittance of a bank [S] is that of its branches, which share `siemens`."""
+    """Whether the branches alone, which share `siemens`, make the admittance of a bank [S]."""
     known = [node for node in dict.fromkeys(nodes) if node != GROUND]
     kept = [nodes.index(node) for node in known]
     incidence = np.array([[(node == one) - (node == other) for node in known] for one, other in branches])
@@ -778,7 +778,7 @@ class Declared:
 
     Attributes
     ----------
-    capacitor_controls : enabled ones → names of the nodes of the element that each looks at.
+    capacitor_controls : enabled ones → names of the nodes of the element that each watches.
     pv, generators : with the names of their nodes.
     left_out, refused : as in `Operation`.
     """
@@ -814,7 +814,7 @@ def operation_of(
     Parameters
     ----------
     engine : at the taps of the frozen frame, without loads and generation.
-    generators : those of `declared` at their nodes.
+    generators : the declared ones at their nodes.
     taps : of the frozen frame.
     """
     refused = declared.refused

@@ -137,11 +137,11 @@ class Code:
     sequence: tuple[tuple[float, float], ...] | None = None
 
     def fits(self, phases: int) -> bool:
-        """Whether it is drawn for lines of so many phases: as many as its own, or fewer of its sequences."""
+        """Whether lines with this number of phases may draw it: its own number, or fewer by its sequences."""
         return phases == self.phases or (self.sequence is not None and phases < self.phases)
 
     def of(self, phases: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """R, X and C of a line of so many phases: (phase, phase) each.
+        """R, X and C of a line with this number of phases: (phase, phase) each.
 
         A line of one phase has the positive sequence, not the self impedance.
         """
@@ -163,7 +163,7 @@ class LineFrame:
     start : properties up to its figures.
     metres : of its unit of length, else of its code's; None if neither states one.
     by_length : whether its length is all that is protected, its figures being those of its code.
-    shapes : of the quantities that have levels of their own; None where the figure is zero.
+    shapes : of the quantities that have their own levels; None where the figure is zero.
     charged : whether it has any charging.
     """
 
@@ -206,7 +206,7 @@ class Frame:
 
     Attributes
     ----------
-    start, end : commands before and after those of the elements.
+    start, end : commands before and after the elements.
     steps : (transformer, winding) → step of its tap.
     left_taps : windings off neutral that no enabled regulator moves: their taps may be solved ones.
     refused : of `Operation`, as far as a twin does not have what the sentences are about.
@@ -436,7 +436,7 @@ class ElementReader:
         key = (name, winding)
         self.steps[key] = step
         if not self.origin.public and tap != 1.0 and not self._regulated.get(key, False):
-            # Nobody can tell a tap that somebody set from one that a control left: it has to be declared.
+            # A tap that an operator set looks like one that a control left: it has to be declared.
             self.left_taps.append(key)
             tap = 1.0
         tap = 1.0 if key in self._regulated else tap
@@ -534,7 +534,7 @@ class ElementReader:
     def _with_power(
         self, kind: str, own: Properties, name: str, parts: list[str], multiplier: float
     ) -> ElementFrame:
-        """The element with its nominal power; `multiplier` is that of the circuit for it."""
+        """The element with its nominal power; the circuit multiplies it by `multiplier`."""
         parts += [f"{key}={to_digits(own.number(key) * multiplier, FIGURE)!r}" for key in ("kw", "kvar")]
         return ElementFrame(kind, name, " ".join(parts))
 
@@ -577,7 +577,7 @@ def read_parameters(origin: DssOrigin, protected: Protected) -> NetworkParameter
 
 @lru_cache(maxsize=4)  # reading a large circuit takes longer than building a twin of it
 def frame_and_parameters(origin: DssOrigin, protected: Protected) -> tuple[Frame, NetworkParameters]:
-    """What a twin has beside its levels, and PRIVATE the levels; refuses what neither of them can hold."""
+    """What a twin has besides its levels, and PRIVATE the levels; refuses what neither can hold."""
     engine = dss.build_circuit(origin, dss.engine_of(origin))
     dss.run(engine, "makebuslist", origin)
     refused: list[str] = []

@@ -62,7 +62,7 @@ def read_dss(
     taps : ratios of the regulators; None solves them once at nominal load, without generation, and freezes
         them.
     base_mva : power base per phase [MVA].
-    engine : has run the commands of the origin already; None compiles them in that of `engine_of`.
+    engine : has run the commands of the origin already; None compiles them in the one of `engine_of`.
 
     Raises
     ------

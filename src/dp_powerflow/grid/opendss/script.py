@@ -73,7 +73,7 @@ _WOUND = frozenset({"transformer", "autotrans"})
 _BY_POSITION = 3
 """Properties of other classes that may be given without their names: what comes first does neither."""
 _WRITING = ("d", "s", "@")
-"""How an action begins that writes a file, or that nobody sees from here."""
+"""How an action begins that writes a file, or does what this module cannot see."""
 
 
 _CHANGING, _HARMLESS = frozenset(listed("changing")), frozenset(listed("harmless"))
@@ -90,8 +90,8 @@ class DssOrigin:
     path : the master file they came from.
     places : where every command stands, such as "line 3 of feeder.dss"; empty where no file holds them.
     allocates : whether the file computes loads from the network.
-    loads_declared : whether the nominal loads are those of a declared table.
-    public : whether the network is public, so that all that is solved on it is public too.
+    loads_declared : whether a declared table states the nominal loads.
+    public : whether the network is public, and so everything that is solved on it.
     protective : positions of the commands about fuses, reclosers, relays and switch controls.
     notes : what was left out of the file, in words.
     """
@@ -240,9 +240,9 @@ class _Reader:
             option = _matched(word.name, OPTIONS) if word.name else OPTIONS[(last + 1) % len(OPTIONS)]
             if option is None:
                 raise refusal("feeder-script.option", place=place, word=word)
-            last = OPTIONS.index(option)  # a value without a name is that of the next option
+            last = OPTIONS.index(option)  # a value without a name belongs to the next option
             if option in ("type", "class", "object", "element"):
-                self._kind = ""  # of what comes next; whatever it is, all of it is looked at
+                self._kind = ""  # of what comes next: whatever it is, every word is checked
             value = word.value.strip().lower()
             if option in LIMITED and not any(usual.startswith(value or "?") for usual in LIMITED[option]):
                 raise refusal("feeder-script.limited", place=place, option=option, word=word)

@@ -25,7 +25,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 # ----------------------------------------------------------------------------------------------------------
 # Zero-sequence figures of a pandapower net: whether it has them, and the branches that they make.
 #
-# The models are those of `pandapower.runpp_3ph`: phases to earth, a source that is ideal in the positive
+# The models are as in `pandapower.runpp_3ph`: phases to earth, a source that is ideal in the positive
 # sequence and has the short-circuit impedance of its external grid in the others, transformers of the
 # vector groups YNyn, Dyn and Yzn or of groups that pass no zero-sequence current. Two figures are taken as
 # their ohms say, where `runpp_3ph` (3.5) mixes bases: bus-bus switches, and Yzn where net.sn_mva is not 1.
@@ -115,7 +115,7 @@ def zero_sequence(net: Any, base_kv: FloatArray, branch: FloatArray, gamma: Floa
 
 
 _Figures = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-"""R, X, G, B [p.u.]; G and B twice those of one end."""
+"""R, X, G, B [p.u.]; G and B are twice the figures of one end."""
 
 
 def _lines(net: Any, base_ohm: FloatArray, _: FloatArray) -> tuple[_Figures, _Figures]:
@@ -213,7 +213,7 @@ class Circuit:
     Parameters
     ----------
     trafo_model : "t" or "pi", the equivalent circuit of a transformer.
-    detached : index of a transformer → side, "hv" or "lv", at which it gets a node of its own, "tap(name)",
+    detached : index of a transformer → side, "hv" or "lv", at which it gets its own node, "tap(name)",
         tied to its bus by next to no impedance.
 
     Admittances have the same bits on every processor but for tap changers with a phase angle, whose sine is

@@ -90,7 +90,7 @@ def in_service(net: Any, kind: str) -> list[Any]:
         return []
     table = net[kind]
     serving = [k for k, serves in enumerate(table["in_service"].tolist()) if serves]
-    # Named tuples would be a class of their own for every call, which takes longer than a small table.
+    # Named tuples would need a new class for every call, which takes longer than a small table.
     names = ["Index", *map(str, table.columns)]
     columns = [table.index.tolist(), *(column.tolist() for _, column in table.items())]
     return [
@@ -150,7 +150,7 @@ def with_branch_model(net: Any) -> Any:
     pandapower = require("pandapower")
     passive = _passive(net)
     try:
-        # No iteration: what is wanted is what pandapower sets up before the first one.
+        # No iteration: pandapower sets up everything wanted before the first one.
         with third_party_warnings(), np.errstate(divide="ignore", invalid="ignore"):
             options = {"calculate_voltage_angles": True, "numba": False, "lightsim2grid": False}
             pandapower.runpp(passive, init="flat", max_iteration=0, **options)
@@ -165,7 +165,7 @@ def with_branch_model(net: Any) -> Any:
 
 
 def own_copy(net: Any) -> Any:
-    """A net whose tables may be changed without changing those of another, as long as nobody adds rows.
+    """A net whose tables may change without changing another net's, as long as no rows are added.
 
     Empty tables and the library of types are shared: a deep copy of a small net takes longer than to solve
     it.
@@ -265,7 +265,7 @@ def _up_to_date(net: Any) -> Any:
 
 @functools.cache
 def empty_net() -> Any:
-    """A new net, which nobody may change."""
+    """A new net, which must not be changed."""
     with third_party_warnings():
         return require("pandapower").create_empty_network()
 

@@ -357,7 +357,7 @@ class _Source:
         self._framed: dict[bool, Any] = {}
 
     def frame(self, *, declared: bool) -> Any:
-        """A net of one's own with the frame of the twins; the figures that have levels are missing.
+        """A new net with the frame of the twins; the figures that have levels are missing.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 A net with unbalanced elements and zero-sequence figures has three nodes per bus, as in `runpp_3ph`. In all
 others one node stands for one bus, its three phases taken together: a load keeps its total three-phase kW,
-the power base of a node is three times the base per phase, and voltages in per unit are those of the net.
+the power base of a node is three times the base per phase, and voltages in per unit are the net's.
 pandapower itself builds the admittances (switches, taps, vector groups); it is an optional dependency.
 """
 
@@ -50,7 +50,7 @@ from dp_powerflow.units import KW_PER_MW
 # `DiscreteTapControl` moves a tap by one position per round while the voltage of its bus is outside of a
 # band. It is read for transformers with two windings whose positions change the turns ratio. All other
 # controllers in service that would move something are named in `Operation.refused`. A transformer that is
-# moved stands behind a node of its own, tied to its bus by next to no impedance: a source or a bus may have
+# moved stands behind its own node, tied to its bus by next to no impedance: a source or a bus may have
 # several of them.
 
 
@@ -211,7 +211,7 @@ class TapControls:
 
 
 def read_controls(net: Any, *, by_phase: bool) -> TapControls:
-    """The controllers of a net that are in service; those of time series are no matter of operation."""
+    """The controllers of a net that are in service; time series are no matter of operation."""
     read: list[TapControl | str] = []
     levels = set()
     for row in pp.in_service(net, "controller"):
@@ -335,7 +335,7 @@ class PandapowerOrigin:
     net : a copy of the pandapower net, without time series.
     node_of_bus : index of a bus in `net.bus` → name of its node; buses joined by closed switches share one.
     public : whether the net is public data, its taps and set points included.
-    taps_given : whether the taps were given beside the net.
+    taps_given : whether the taps were given apart from the net.
     by_phase : whether every bus has three nodes; `node_of_bus` names the first of them.
     """
 
@@ -383,7 +383,7 @@ def read_pandapower(
     public: bool = False,
     own: bool = False,
 ) -> Feeder:
-    """Translate a pandapower net; the net itself is left as it is.
+    """Translate a pandapower net; the net itself does not change.
 
     Parameters
     ----------
@@ -391,7 +391,7 @@ def read_pandapower(
     base_mva : power base per phase [MVA]; a node that stands for three phases has three times as much.
     taps : of every tap changer, put at the nearest whole position; None takes them as they stand.
     public : whether the net is public data.
-    own : whether it was checked and nobody else has it: the feeder keeps it, and taps are set in it.
+    own : whether it was checked and belongs to the caller: the feeder keeps it and sets taps in it.
     """
     pp.require("pandapower")
     if not own:
@@ -624,12 +624,12 @@ def _power(kind: str, row: Any) -> complex:
 
 
 def _scaling(kind: str, row: Any) -> float:
-    # The scaling of generation is its output of the moment; what is wanted is its peak.
+    # The scaling of generation is its output of the moment; a feeder has its peak.
     return 1.0 if kind in pp.FEEDING else float(row.scaling)
 
 
 def _with_effect(items: Sequence[_Injection], skeleton: Skeleton, notes: list[str]) -> list[_Injection]:
-    """Those that move a voltage, under names of their own."""
+    """The elements that move a voltage, under unique names."""
     idle = [item for item in items if skeleton.is_source(item.bus)]
     if idle:
         kinds = ", ".join(sorted({item.kind for item in idle}))

@@ -27,7 +27,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log1
 from dp_powerflow._bits.linear import eigh, norms, product, standard_normal
-from dp_powerflow._bits.normal_pairs import ndtr_ascending
+from dp_powerflow._bits.normal_pairs import ndtr_each
 from dp_powerflow._threads import in_order, slices
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import (
@@ -603,7 +603,7 @@ def _add_below(grid: FloatArray, mean: FloatArray, std: FloatArray, out: FloatAr
         for t in range(0, mean.shape[1], stride):
             for k in range(grid.size):
                 place[k] = (grid[k] - mean[i, t]) / std[i, t]
-            ndtr_ascending(place, below)
+            ndtr_each(place, below)
             for k in range(grid.size):
                 out[k] += below[k]
             count += 1

@@ -45,7 +45,6 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
 CALIBRATION = "calibration of the certificate"
-_REGRESSED_DAYS = 30
 
 
 class TrueMode(NetworkMode[TrueNetwork]):
@@ -176,7 +175,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def evidence(
         self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: base.Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
-        """Theorem 1; of the lines also audit and attack."""
+        """Theorem 1; of the lines also the audit."""
         scene = self.scene(inputs, base.Solvable(inputs.feeder, inputs.solar, ""), model)
         found = self.theorem(inputs, scene, progress)
         count = self.section.line_draws if line_draws is None else line_draws
@@ -232,7 +231,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
 
         Parameters
         ----------
-        whole : audit and attack as well, not the losses alone.
+        whole : the audit as well, not the losses alone.
         """
         days = self.config.release.days
         return LineRequest(
@@ -240,8 +239,6 @@ class TrueMode(NetworkMode[TrueNetwork]):
             delta=self.section.delta / days,
             draws=draws,
             audit_days=max(20, draws // 3) if whole else 0,
-            attack_days=5 * _REGRESSED_DAYS if whole else 0,
-            regressed_days=_REGRESSED_DAYS,
         )
 
     def plan_figures(self) -> dict[str, object]:

@@ -17,7 +17,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from dp_powerflow._bits.compiled import kernel
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import DENSE_UP_TO, NORM_FAILURE
+from dp_powerflow.grid.reduction import DENSE_UP_TO, NORM_FAILURE, factorised
 from dp_powerflow.powerflow._kernels.simd import Emitter, instruction
 from dp_powerflow.powerflow.batch import checked_threads, in_threads
 from dp_powerflow.powerflow.factor import BlockPlan, Factors, factorise
@@ -28,7 +28,6 @@ from dp_powerflow.powerflow.jacobian.matrices import (
     SparseJacobian,
     dense_reference,
     diagonal_terms,
-    factorised,
     real_form,
 )
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
@@ -298,7 +297,7 @@ class JacobianBatch:
         return bound
 
     def failure(self, references: int) -> float:
-        """Probability that bounds from so many references rest on a norm that is too small; 0 if dense."""
+        """Probability that bounds from this number of references rest on too small a norm; 0 if dense."""
         return NORMS * references * NORM_FAILURE if self.large else 0.0
 
     def _reference(self, a: ComplexArray, c: ComplexArray) -> Reference:

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.reduction import norm_bound, psi_norms
+from dp_powerflow.grid.reduction import factorised, norm_bound, psi_norms
 from dp_powerflow.powerflow.batch import in_threads
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -288,16 +287,6 @@ class SparseJacobian:
         residual[of.retained] -= some[:n] + 1j * some[n:]
         rounding = 16.0 * _UNIT * np.linalg.norm(of.sizes @ np.abs(w), axis=0)
         return float((np.linalg.norm(residual, axis=0) + rounding).max())
-
-
-def factorised(matrix: sp.csr_array) -> Any:
-    """Sparse LU, with a sentence where there is none."""
-    try:
-        return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
-    except RuntimeError:
-        raise PowerFlowError(
-            "the Jacobian of the network is singular; leave out parts that no source feeds"
-        ) from None
 
 
 def _parity(permutation: IntArray) -> float:

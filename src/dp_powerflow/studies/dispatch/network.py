@@ -5,7 +5,7 @@ What else `y` holds (transformers, regulators, the source) is told apart from th
 on the diagonal of a bus and belongs to no line and to no element below it, belongs to the element above it.
 A bus without such an element keeps it as its shunt.
 
-Unknown at every node but those of the source: P and Q, the power that the branch above delivers there,
+Unknown at every node that is no source: P and Q, the power that the branch above delivers there,
 u = |v|², and the angle θ of v. For a branch with blocks Y of its admittance, parent p and child c, let
 Z = Y_cc⁺, T = −Z·Y_cp and N = −Y_pc·Z. With the current J = conj(S_c/v_c) that it delivers,
 
@@ -249,7 +249,7 @@ class _Builder:
     def _joined(
         self, above: str, bus: str, moved: ComplexArray, regulator: IntArray
     ) -> tuple[BoolArray, BoolArray]:
-        """Fill in what joins two buses beside lines; whether a terminal is an inner node, parent first."""
+        """Fill in what joins two buses besides lines; whether a terminal is an inner node, parent first."""
         inner = (np.zeros(self.m, dtype=np.bool_), np.zeros(self.m, dtype=np.bool_))
         for i, j, value in self._entries.get((above, bus), ()):
             at_i, at_j = self.place[i][1], self.place[j][1]
@@ -575,7 +575,7 @@ class Tangent:
         resistance = 0.5 * (b.z + np.conj(np.swapaxes(b.z, -1, -2)))
         value, vector = np.linalg.eigh(resistance)
         root = np.sqrt(np.maximum(value, 0.0))[..., None] * np.conj(np.swapaxes(vector, -1, -2))
-        of = root @ _diagonal(1.0 / np.conj(b.v_c))  # change of P; that of Q is −j times it
+        of = root @ _diagonal(1.0 / np.conj(b.v_c))  # change of P; Q changes by −j times it
         pairs = there[:, :, None] & there[:, None, :]
         row = np.broadcast_to(number[:, :, None], pairs.shape)[pairs]
         column = np.broadcast_to(number[:, None, :], pairs.shape)[pairs]
@@ -600,5 +600,4 @@ def _turned(y: ComplexArray, v: ComplexArray, current: ComplexArray, along: Comp
 
 
 def _diagonal(values: ComplexArray | FloatArray) -> ComplexArray:
-    found: ComplexArray = (values[..., None] * np.eye(values.shape[-1])).astype(np.complex128)
-    return found
+    return np.asarray((values[..., None] * np.eye(values.shape[-1])).astype(np.complex128))

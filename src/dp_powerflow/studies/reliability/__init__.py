@@ -144,7 +144,7 @@ class Reliability(Kind):
         return findings_of(study, self.compute(study, workers=workers, progress=progress))
 
     def compute(self, study: Study, *, workers: int | None = None, progress: Progress | None = None) -> Found:
-        """The figures behind the tables, as arrays that nobody has rounded."""
+        """The figures behind the tables, as arrays that are not rounded."""
         self.check(study)
         tree = in_public_order(study, tree_of(study.feeder, self))
         sections = sections_of(tree, self, bus_numbers(study, tree.graph))

@@ -567,7 +567,7 @@ def _grow(
 
 
 def _signatures(row: Mapping[int, int], pairs: Mapping[tuple[int, int], str]) -> dict[int, _Signature]:
-    """Of every bus without a name, the named buses beside it and what joins them."""
+    """Every bus without a name → the named buses next to it and what joins them."""
     seen: dict[int, set[tuple[int, str]]] = {}
     for (one, other), kind in pairs.items():
         for bus, beside in ((one, other), (other, one)):
