@@ -19,7 +19,7 @@ from dp_powerflow.grid import refusals
 from dp_powerflow.grid.refusals import Problems, SeveralReasonsError, in_full, reasons_of
 from dp_powerflow.grid.sources import feeder_problems
 from dp_powerflow.lowlevel import Rebuilder
-from support.pandapower_nets import quiet
+from support.pandapower_nets import net_of, quiet
 from support.tables import tables_of
 
 TABLES = tables_of(__file__)
@@ -209,17 +209,6 @@ def test_every_sentence_that_the_code_names_is_there_with_its_words() -> None:
 # -------------------------------------------------------------------------------- nets of pandapower
 
 
-def small() -> Any:
-    with quiet() as pp:
-        net = pp.create_empty_network()
-        buses = [pp.create_bus(net, vn_kv=20.0, name=f"b{k}") for k in range(4)]
-        pp.create_ext_grid(net, buses[0])
-        for k in range(3):
-            pp.create_line(net, buses[k], buses[k + 1], 1.0, "NA2XS2Y 1x95 RM/25 12/20 kV", name=f"l{k}")
-        pp.create_load(net, buses[3], p_mw=0.1, q_mvar=0.02, name="farm")
-    return net
-
-
 def saved(folder: Path, net: Any) -> Path:
     with quiet() as pp:
         pp.to_json(net, str(folder / "net.json"))
@@ -227,7 +216,7 @@ def saved(folder: Path, net: Any) -> Path:
 
 
 def test_all_that_is_wrong_with_a_net_is_said_at_once(tmp_path: Path) -> None:
-    net = small()
+    net = net_of("four_buses")
     with quiet() as pp:
         pp.create_load(net, 1, p_mw=np.nan, name="no figure")
         pp.create_sgen(net, 2, p_mw=np.nan, name="nor this")
@@ -236,7 +225,7 @@ def test_all_that_is_wrong_with_a_net_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_states_of_a_private_net_are_refused_at_once_with_what_comes_after_them(tmp_path: Path) -> None:
-    net = small()
+    net = net_of("four_buses")
     with quiet() as pp:
         low = pp.create_bus(net, vn_kv=0.4)
         pp.create_transformer(net, 3, low, "0.4 MVA 20/0.4 kV", tap_pos=2, name="t")
@@ -251,7 +240,7 @@ def test_states_of_a_private_net_are_refused_at_once_with_what_comes_after_them(
 
 
 def test_a_unit_that_draws_power_is_a_load_and_storage_and_dc_lines_are_left_out(tmp_path: Path) -> None:
-    net = small()
+    net = net_of("four_buses")
     with quiet() as pp:
         pp.create_sgen(net, 2, p_mw=-0.3, q_mvar=0.1, name="pump")
         pp.create_dcline(net, 1, 2, 0.1, 1.0, 0.0, 1.0, 1.0)
