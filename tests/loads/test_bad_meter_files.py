@@ -18,6 +18,9 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.report import IngestResult
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 READING = "7.654321"
 CUSTOMER = "secretmeter"
@@ -142,20 +145,7 @@ def test_parquet_columns_of_the_wrong_type_are_refused(tmp_path: Path) -> None:
         assert re.search(says, refusal(lambda path=path: read_long(path, FMT)))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"time_zone": "Mars/Olympus"}, "time zone 'Mars/Olympus' is not in the IANA database"),
-        ({"time_zone": "../etc/passwd"}, "IANA"),
-        ({"unit": "kWh"}, "unit 'kWh' .* 'kWh per interval'"),
-        ({"unit": "MW"}, "unit 'MW' is not known"),
-        ({"interval_label": "middle"}, "interval_label"),
-        ({"positive": "export"}, "positive"),
-        ({"step_minutes": 7}, "does not divide a day"),
-        ({"delimiter": ";;"}, "delimiter"),
-        ({"decimal": ","}, "delimiter"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "says"), TABLES["a_declaration_that_makes_no_sense_is_refused"])
 def test_a_declaration_that_makes_no_sense_is_refused(changes: dict[str, object], says: str) -> None:
     declared = {"unit": "kW", "interval_label": "start", "time_zone": "UTC"} | changes
     with pytest.raises(LoadDataError, match=says):
