@@ -35,7 +35,11 @@ pytestmark = needs_pandapower
 
 SIMBENCH = ("1-MV-rural--0-sw", "1-LV-rural1--0-sw")
 EXAMPLES = ("village", "cigre_mv", "oberrhein", "multivoltage")
-ALL = (*EXAMPLES, *(pytest.param(code, marks=needs_simbench) for code in SIMBENCH))
+ALL = (
+    *EXAMPLES,
+    pytest.param(SIMBENCH[0], marks=[needs_simbench, pytest.mark.campaign]),
+    pytest.param(SIMBENCH[1], marks=needs_simbench),
+)
 
 
 @dataclass(frozen=True)

@@ -129,9 +129,9 @@ def test_neighbours_are_named_in_public_words_whatever_the_noise() -> None:
 
 @pytest.mark.parametrize(("made", "message"), TABLES["nonsense_is_refused"])
 def test_nonsense_is_refused(made: dict[str, Any], message: str) -> None:
+    protected = Protected(**made.get("protected", {}))
     with pytest.raises(PrivacyError, match=message):
-        design = TwinDesign(protected=Protected(**made.get("protected", {})), **made["design"])
-        twin_guarantee(design, **made["guarantee"])
+        twin_guarantee(TwinDesign(protected=protected, **made["design"]), **made.get("guarantee", {}))
 
 
 # --- the table of `plan`, its constants, and the floor ---
