@@ -265,10 +265,11 @@ def test_a_net_of_pandapower_plans_after_what_it_asks_for(
 # ---------------------------------------------------------------------------------------- remedies
 
 
-def turned(net: Any, table: str, column: str) -> None:
+def turned(net: Any, column: str, *tables: str) -> None:
     """Angles [deg] at the nearest multiple of 30."""
-    if column in net[table]:
-        net[table][column] = (net[table][column] / 30.0).round() * 30.0
+    for table in tables:
+        if column in net[table]:
+            net[table][column] = (net[table][column] / 30.0).round() * 30.0
 
 
 def without_angles(net: Any) -> None:
@@ -284,16 +285,13 @@ REMEDIES: dict[str, tuple[str, Any]] = {
     "network.charging_epsilon": ("network", ("charging_epsilon", 0.5)),
     "set feeder.taps to FILE": ("taps", None),
     "set its tap_pos to tap_neutral": ("net", without_angles),
-    "set its shift_degree to a multiple of 30": ("net", lambda net: turned(net, "trafo", "shift_degree")),
+    "set its shift_degree to a multiple of 30": ("net", lambda net: turned(net, "shift_degree", "trafo")),
     "with step = max_step": ("net", lambda net: net.shunt.__setitem__("max_step", net.shunt["step"])),
     "state its set point vm_pu": (
         "net",
         lambda net: net.ext_grid.__setitem__("vm_pu", net.ext_grid.vm_pu.round(4)),
     ),
-    "state va_degree as multiples of 30": (
-        "net",
-        lambda net: [turned(net, k, "va_degree") for k in ("ext_grid", "gen")],
-    ),
+    "state va_degree as multiples of 30": ("net", lambda net: turned(net, "va_degree", "ext_grid", "gen")),
     "add or enable loads": ("line", "BatchEdit Load..* enabled=yes"),
     "whose figures would stay as they are; disable it": ("line", "Disable Fault.SLGFault"),
     "Error in Open Command: Circuit Element not found": ("without", None),

@@ -79,7 +79,7 @@ def make_case(name: str) -> Case:
     if name in SIMBENCH:
         feeder = read_simbench(name)
         return solved(feeder.origin.net, feeder)  # type: ignore[attr-defined]
-    makers = {
+    makers: dict[str, Callable[[], Any]] = {
         "village": partial(net_of, "village"),
         "cigre_mv": cigre_mv,
         "oberrhein": oberrhein,
