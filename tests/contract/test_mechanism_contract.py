@@ -36,20 +36,9 @@ MARGINS = (0.5, 1.2)
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
 LENGTHS = TwinDesign(2.0, noise="gaussian", delta=1e-5, protected=Protected(lines="length"))
 ALL = TwinDesign(1.0, protected=Protected(capacitors=True))
-READS_TRUE_DAYS = {
-    "noise-free": True,
-    "gaussian on voltages": True,
-    "the paper's table": True,
-    "joint": True,
-    "gmm": False,
-    "noisy loads": True,
-    "y noise": True,
-    "literal": False,
-    "paper": False,
-    "full support": False,
-    "twin": False,
-    "twin, true loads": True,
-}
+READS = ("noise-free", "gaussian on voltages", "the paper's table", "joint", "noisy loads", "y noise")
+READS_TRUE_DAYS = dict.fromkeys((*READS, "twin, true loads"), True)
+READS_TRUE_DAYS |= dict.fromkeys(("gmm", "literal", "paper", "full support", "twin"), False)
 FORMULA = ("literal", "paper", "full support")
 
 

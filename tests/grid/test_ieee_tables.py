@@ -108,21 +108,10 @@ def reference_ieee13_with_published_line_codes() -> Any:
 
 def reference_ieee123_in_standard_configuration() -> Any:
     """Open the two tie switches, make XFM1 delta-delta, and correct a flipped sign in line code 4."""
-    switch = "r1=1e-3 r0=1e-3 x1=0 x0=0 c1=0 c0=0 length=0.001"
-    one_tap_at_a_time = {"1a": 15, "2a": 30, "3a": 30, "3c": 30, "4a": 30, "4b": 30, "4c": 30}
     return new_engine(
         [
             f'Compile "{reference_file("ieee123_dss/IEEE123Master.dss")}"',
-            "Edit LineCode.4 cmatrix=[2.71134756 | -0.585011253 3.004631862"
-            " | -0.350755566 -0.920293787 2.851710072]",
-            *(f"Edit Line.{name} linecode=4" for name in ("L47", "L48", "L49", "L50", "L51", "L114")),
-            *(f"Edit Line.Sw{i} {switch}" for i in range(1, 9)),
-            "Edit Line.Sw7 bus2=300_open.1.2.3",
-            "Edit Line.Sw8 bus2=94_open.1",
-            "Edit Transformer.XFM1 conns=[delta delta]",
-            # As the run script next to the file sets them.
-            *(f"Edit RegControl.creg{k} maxtapchange=1 delay={s}" for k, s in one_tap_at_a_time.items()),
-            "CalcVoltageBases",
+            *TABLES["STANDARD_IEEE123"].splitlines(),
         ]
     )
 

@@ -17,26 +17,14 @@ from support.tables import tables_of
 
 TABLES = tables_of(__file__)
 
-SMALL = (
-    "ieee13_dss/IEEE13Nodeckt.dss",
-    "34Bus/ieee34Mod1.dss",
-    "34Bus/ieee34Mod2.dss",
-    "ieee123_dss/IEEE123Master.dss",
-)
-LARGE = (
-    "9500-primary-network/Master.dss",
-    "ieee9500_dss/Master-unbal-initial-config.dss",
-    "smartds_small/opendss/Master.dss",
-)
+SMALL = TABLES["SMALL"]
+LARGE = TABLES["LARGE"]
 PUBLISHED = pytest.mark.parametrize(
     "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
 )
 CIRCUIT = TABLES["CIRCUIT"]
 CONTROL = "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=300 {settings}"
-CAPACITOR = """
-New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47 {bank}
-New CapControl.cc capacitor=bank element=line.b terminal=1 {settings}
-"""
+CAPACITOR = TABLES["CAPACITOR"]
 
 
 def feeder_of(folder: Path, *, drop_islanded: bool = False, **parts: str) -> Feeder:
@@ -220,10 +208,7 @@ def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
 
 
 BY_TIME = "type=time onsetting=8 offsetting=20"
-WINDINGS = {
-    "between phases": "phases=1 windings=2 buses=[b.1.2 c.1.2] kvs=[12.47 12.47]",
-    "own neutral": "phases=3 windings=2 buses=[b c.1.2.3.4] kvs=[12.47 12.47]",
-}
+WINDINGS = TABLES["WINDINGS"]
 OPEN_DELTA = TABLES["OPEN_DELTA"]
 
 
@@ -231,13 +216,7 @@ OPEN_DELTA = TABLES["OPEN_DELTA"]
 def test_a_regulator_of_a_winding_that_is_not_grounded_agrees_with_the_engine(
     tmp_path: Path, winding: str
 ) -> None:
-    more = f"""
-New Transformer.open {WINDINGS[winding]} kvas=[900 900] xhl=1
-New RegControl.open transformer=open winding=2 vreg=124 band=2 ptratio={100 if "1" in winding else 60}
-New Reactor.neutral bus1=c.4 phases=1 r=2 x=0 enabled={"yes" if winding == "own neutral" else "no"}
-New Load.three bus1=c.1.2 phases=1 kv=12.47 kw=90 kvar=20
-"""
-    feeder = feeder_of(tmp_path, more=more)
+    feeder = feeder_of(tmp_path, more=TABLES["NOT_GROUNDED"].format(**WINDINGS[winding]))
     assert "open" in {regulator.name for regulator in feeder.as_operated.regulators}
     found = compare(feeder)
     assert found.same_states == found.snapshots > 0
@@ -258,24 +237,11 @@ def test_an_open_delta_is_refused_with_a_remedy_that_works(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("source_pu", ["1.05", "1.2", "0.85", "0.6", "0.35"])
-@pytest.mark.parametrize(
-    "law",
-    [
-        *("model=1", "model=2", "model=3", "model=4 cvrwatts=0.8 cvrvars=3", "model=5"),
-        "model=8 zipv=[0.2 0.3 0.5 0.6 0.3 0.1 0]",
-        "model=1 vminpu=0.7 vmaxpu=1.3 vlowpu=0.65",
-    ],
-)
-@pytest.mark.parametrize("conn", ["wye", "delta"])
-def test_loads_of_every_model_draw_what_the_engine_says(
-    tmp_path: Path, law: str, conn: str, source_pu: str
-) -> None:
-    """Within their limits, above and far below."""
-    more = f"New Load.pair bus1=b.1.2 phases=2 kv=12.47 kw=90 kvar=40 {law}\n" if conn == "wye" else ""
-    more += f"New Load.delta bus1=b.3.1 phases=1 conn=delta kv=12.47 kw=90 kvar=40 {law}\n"
-    more += f"Vsource.source.pu={source_pu}"
-    load = law if conn == "delta" else f"{law} conn=wye"
-    balanced_with_the_engine(feeder_of(tmp_path, control="", load=load, more=more))
+def test_loads_of_every_model_draw_what_the_engine_says(tmp_path: Path, source_pu: str) -> None:
+    """All models at once, within their limits, above and far below."""
+    laws = TABLES["loads_of_every_model_draw_what_the_engine_says"]
+    more = "".join(TABLES["LOADS_OF_A_LAW"].format(k=k, law=law) for k, law in enumerate(laws))
+    balanced_with_the_engine(feeder_of(tmp_path, control="", more=f"{more}Vsource.source.pu={source_pu}"))
 
 
 def test_limits_of_a_load_are_kept_with_its_law(tmp_path: Path) -> None:
@@ -288,13 +254,7 @@ def test_limits_of_a_load_are_kept_with_its_law(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------ capacitors
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *("type=kvar onsetting=400 offsetting=-100", "type=kvar terminal=2 onsetting=400 offsetting=-2000"),
-        "type=kvar element=transformer.reg terminal=2 onsetting=400 offsetting=-100",
-    ],
-)
+@pytest.mark.parametrize("settings", TABLES["reactive_power_of_the_probes_is_the_engine_s"])
 def test_reactive_power_of_the_probes_is_the_engine_s(tmp_path: Path, settings: str) -> None:
     feeder = feeder_of(tmp_path, capacitor=settings)
     (bank,) = feeder.as_operated.capacitors
@@ -329,14 +289,7 @@ def test_currents_of_the_probes_are_the_engine_s(tmp_path: Path) -> None:
 
 def test_one_phase_of_current_is_counted_from_the_first_terminal_as_the_engine_does(tmp_path: Path) -> None:
     """The engine opens this bank: 200 A at terminal 2 never count, 67 A at terminal 1 do."""
-    more = """
-New Transformer.down phases=3 windings=2 buses=[b low] kvs=[12.47 4.16] kvas=[2000 2000] xhl=4
-New Load.low bus1=low phases=3 kv=4.16 kw=1400 kvar=100
-"""
-    settings = (
-        "type=current element=transformer.down terminal=2 ctphase=2 ctratio=1 onsetting=900 offsetting=120"
-    )
-    feeder = feeder_of(tmp_path, more=more, capacitor=settings)
+    feeder = feeder_of(tmp_path, **TABLES["ONE_PHASE"])
     (bank,) = feeder.as_operated.capacitors
     (probe,) = bank.control.probes
     assert feeder.nodes[probe.node] == "b.2"
@@ -384,16 +337,7 @@ def test_other_capacitors_stay_in_the_admittances(tmp_path: Path) -> None:
 
 
 def test_generators_of_constant_power_run_and_others_are_counted(tmp_path: Path) -> None:
-    more = """
-New Generator.one bus1=b phases=3 kv=12.47 kw=400 kvar=50
-New Generator.delta bus1=b phases=3 kv=12.47 kw=300 pf=0.95 conn=delta vmaxpu=1.01
-New Generator.inverter bus1=b.1 phases=1 kv=7.2 kw=100 kvar=20 model=7
-New Generator.holds bus1=b phases=3 kv=12.47 kw=100 model=3
-New Generator.dispatched bus1=b phases=3 kv=12.47 kw=100 dispmode=loadlevel dispvalue=1.2
-New Storage.s bus1=b phases=3 kv=12.47 kwrated=100
-New Storage.t bus1=b phases=3 kv=12.47 kwrated=100
-"""
-    feeder = feeder_of(tmp_path, more=more)
+    feeder = feeder_of(tmp_path, more=TABLES["GENERATORS"])
     operation = feeder.as_operated
     assert [each.name for each in operation.generators] == ["one", "delta", "inverter"]
     assert operation.generators[2].response.highest > 2.0
@@ -406,12 +350,7 @@ New Storage.t bus1=b phases=3 kv=12.47 kwrated=100
 
 
 def test_pv_has_its_power_factor_and_limits(tmp_path: Path) -> None:
-    more = """
-New PVSystem.lag bus1=b phases=3 kv=12.47 kva=500 pmpp=400 pf=-0.95 vmaxpu=1.2
-New PVSystem.fixed bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 kvar=10
-New PVSystem.z bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 model=2
-"""
-    feeder = feeder_of(tmp_path, more=more)
+    feeder = feeder_of(tmp_path, more=TABLES["PV"])
     lag, fixed, impedance = feeder.pv
     assert lag.tan_theta == pytest.approx(-np.tan(np.arccos(0.95)))
     assert lag.response == Response(lowest=0.9, highest=1.2)
@@ -425,9 +364,7 @@ CURVES = TABLES["CURVES"]
 
 
 def test_volt_var_curves_of_the_file_are_those_of_their_pv(tmp_path: Path) -> None:
-    controls = """New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.two] refreactivepower=varmax
-New InvControl.b mode=voltvar vvc_curve1=part derlist=[pvsystem.one]"""
-    feeder = feeder_of(tmp_path, more=CURVES + controls)
+    feeder = feeder_of(tmp_path, more=CURVES + TABLES["VOLT_VAR"])
     one, two, three = feeder.pv
     assert feeder.as_operated.refused == ()
     assert two.curve == InverterCurve((0.92, 0.98, 1.02, 1.08), (0.44, 0.0, 0.0, -0.22), "rated")

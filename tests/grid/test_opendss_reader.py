@@ -136,15 +136,7 @@ def test_bad_circuits_are_refused_in_one_sentence(tmp_path: Path, more: str, mes
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("nowhere.dss", "does not exist"),
-        ("empty.dss", "defines no circuit"),
-        ("ieee999", "is not a feeder; use one of ieee13, ieee123"),
-        ("", "is not a feeder"),
-    ],
-)
+@pytest.mark.parametrize(("source", "message"), TABLES["unknown_sources_are_refused"])
 def test_unknown_sources_are_refused(
     source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

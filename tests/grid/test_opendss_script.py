@@ -23,10 +23,7 @@ TABLES = tables_of(__file__)
 MASTER = TABLES["MASTER"]
 LINES = TABLES["LINES"]
 SHAPES = "New Loadshape.day npts=3 interval=8 mult=(file=day.csv)\nNew Loadshape.two npts=3 csvfile=day.csv\n"
-LOADS = """New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=40 daily=day
-Load.one.kvar=30
-New Load.far bus1=z.1 phases=1 kv=2.4 kW=50 kvar=20 daily=two
-"""
+LOADS = TABLES["LOADS"]
 
 
 def write(folder: Path, more: str = "") -> Path:
@@ -126,12 +123,7 @@ def test_files_that_are_not_utf8_are_read(tmp_path: Path) -> None:
 
 
 def test_switch_controls_state_switches_and_other_controls_leave_things_as_they_are(tmp_path: Path) -> None:
-    more = """
-New SwtControl.s switchedobj=Line.tie switchedterm=1 action=open
-New Capacitor.bank bus1=x phases=3 kvar=90 kv=4.16 states=[0]
-New CapControl.c element=line.a terminal=1 capacitor=bank type=voltage onsetting=200 offsetting=210 ptratio=20
-"""
-    feeder = open_feeder(write(tmp_path, more.replace("open Line.tie 1", "")))
+    feeder = open_feeder(write(tmp_path, TABLES["CONTROLS"]))
     plain = open_feeder(tmp_path / "master.dss")
     assert any("class capcontrol do not act where controls are frozen" in note for note in feeder.notes)
     tie = next(line for line in feeder.lines if line.name == "tie")

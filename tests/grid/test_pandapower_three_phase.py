@@ -159,23 +159,11 @@ def test_loads_are_connected_as_the_net_says() -> None:
         load = next(load for load in feeder.loads if load.name == name)
         return ["-".join(feeder.nodes[k] for k in pair if k != GROUND) for pair in load.branches]
 
-    assert {load.name: (load.connection, at(load.name)) for load in feeder.loads} == {
-        "three": ("wye", ["house.1", "house.2", "house.3"]),
-        "triangle": ("delta", ["tip.1-tip.2", "tip.2-tip.3", "tip.3-tip.1"]),
-        "two a": ("wye", ["house.1"]),
-        "two b": ("wye", ["house.2"]),
-        "across a": ("delta", ["tip.1-tip.2"]),
-        "across b": ("delta", ["tip.2-tip.3"]),
-        "across c": ("delta", ["tip.3-tip.1"]),
-        "one": ("wye", ["bar.3"]),
-    }
+    assert {load.name: [load.connection, *at(load.name)] for load in feeder.loads} == TABLES["connections"]
     powers = {load.name: (load.kw, load.kvar) for load in feeder.loads}
     assert powers["two a"] == pytest.approx((18.0, 3.6))
     assert powers["triangle"] == pytest.approx((30.0, 10.0))
-    assert {pv.name: pv.kw_peak for pv in feeder.pv} == {
-        "roof a": pytest.approx(6),
-        "roof b": pytest.approx(2),
-    }
+    assert {pv.name: pv.kw_peak for pv in feeder.pv} == pytest.approx({"roof a": 6.0, "roof b": 2.0})
 
 
 def test_a_line_between_phases_has_its_own_and_mutual_impedance() -> None:
@@ -197,33 +185,18 @@ def test_a_net_without_unbalanced_elements_is_balanced() -> None:
     assert all(node.endswith(".1") for node in feeder.nodes)
 
 
-def without_source(net: Any) -> None:
-    net.ext_grid["in_service"] = False
-    with quiet() as pp:
-        pp.create_gen(net, 0, p_mw=0.0, vm_pu=1.0, slack=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (
-            lambda net: net.line.drop(columns="r0_ohm_per_km", inplace=True),
-            "fill column r0_ohm_per_km of table",
-        ),
-        (lambda net: net.line.loc.__setitem__((1, "x0_ohm_per_km"), np.nan), "fill column x0_ohm_per_km of"),
-        (
-            lambda net: net.ext_grid.drop(columns="x0x_max", inplace=True),
-            "fill column x0x_max of table 'ext_grid'",
-        ),
-        (lambda net: changed(net, vector_group="Yyn"), "give every transformer a vector_group out of"),
-        (lambda net: changed(net, mag0_rx=np.nan), "fill column mag0_rx of table 'trafo'"),
-        (lambda net: changed(net, xn_ohm=0.1), "earth the neutrals"),
-        (without_source, "make the source an external grid"),
-    ],
-)
-def test_without_zero_sequence_figures_it_is_balanced_and_says_what_to_do(change: Any, says: str) -> None:
+@pytest.mark.parametrize(("change", "says"), TABLES["without_zero_sequence_figures_it_is_balanced"])
+def test_without_zero_sequence_figures_it_is_balanced_and_says_what_to_do(
+    change: dict[str, Any], says: str
+) -> None:
     net = unbalanced_net()
-    change(net)
+    for kind, column, value in change.get("set", ()):
+        net[kind].loc[net[kind].index[-1], column] = value
+    for kind, column in change.get("drop", ()):
+        net[kind].drop(columns=column, inplace=True)
+    with quiet() as pp:
+        for figures in change.get("gen", ()):
+            pp.create_gen(net, **figures)
     feeder = read_pandapower(net, name="net")
     assert all(node.endswith(".1") for node in feeder.nodes)
     assert any(

@@ -18,6 +18,9 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.report import IngestResult
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 READING = "7.654321"
 CUSTOMER = "secretmeter"
@@ -29,14 +32,8 @@ def rows(n: int = 48, customer: str = CUSTOMER, reading: str = READING) -> list[
     return [f"{customer},{(begin + dt.timedelta(hours=i)).isoformat()},{reading}" for i in range(n)]
 
 
-def long_text(*extra: str, header: str = "customer,time,kwh") -> str:
-    return "\n".join([header, *rows(), *extra]) + "\n"
-
-
-def wide_text(header: str = f"time,{CUSTOMER}", cell: str = READING) -> str:
-    lines = [row.split(",") for row in rows()]
-    lines[10][2] = cell
-    return "\n".join([header, *(f"{time},{value}" for _, time, value in lines)]) + "\n"
+def long_text() -> str:
+    return "\n".join(["customer,time,kwh", *rows()]) + "\n"
 
 
 def refusal(read: Callable[[], IngestResult]) -> str:
@@ -62,40 +59,16 @@ def long_case(tmp_path: Path, text: str, fmt: MeterFormat = FMT, columns: LongCo
     return refusal(lambda: read_long(path, fmt, columns))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "is empty"),
-        ("\n", "is empty"),
-        ("customer,time,kwh\n", "header but no rows"),
-        (long_text(header="customer,time,energy"), "no column 'kwh'; it has 3 columns"),
-        (long_text(header="meter,time,kwh"), "no column 'customer'"),
-        (long_text(header="kwh,time,kwh"), "two columns of the same name"),
-        (long_text(f"{CUSTOMER},2024-01-03T00:00,0x1F"), "1 cells of column 'kwh' .* row 50"),
-        (long_text(f"{CUSTOMER},2024-01-03T00:00,12,5x"), "do not all have 3 cells"),
-        (long_text(f"{CUSTOMER},2024-01-03T00:00"), "do not all have 3 cells"),
-        (long_text(f"{CUSTOMER},yesterday,{READING}"), "1 stamps in column 'time' .* ISO 8601"),
-        (long_text(f"{CUSTOMER},2024-02-31T00:00,{READING}"), "1 stamps in column 'time' .* ISO 8601"),
-        (long_text(f"{CUSTOMER},2024-01-03T00:00Z,{READING}"), "only some stamps"),
-        (long_text(f"{CUSTOMER},,{READING}"), "1 rows .* have no stamp"),
-        (long_text(f",2024-01-03T00:00,{READING}"), "1 rows .* have no 'customer'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), TABLES["a_long_file_that_cannot_be_read_is_refused"])
 def test_a_long_file_that_cannot_be_read_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    assert re.search(says, long_case(tmp_path, text))
+    assert re.search(says, long_case(tmp_path, text.format(rows="\n".join(rows()))))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (wide_text(cell="0x1F"), "1 cells of column 2 .* row 12"),
-        (wide_text(header=f"when,{CUSTOMER}"), "no column 'time'"),
-        ("time\n2024-01-01\n", "no column of readings"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), TABLES["a_wide_file_that_cannot_be_read_is_refused"])
 def test_a_wide_file_that_cannot_be_read_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "meters.csv"
-    path.write_text(text)
+    cells = [row.removeprefix(f"{CUSTOMER},") for row in rows()]
+    path.write_text(text.format(rows="\n".join(cells)))
     assert re.search(says, refusal(lambda: read_wide(path, FMT)))
 
 
@@ -142,20 +115,7 @@ def test_parquet_columns_of_the_wrong_type_are_refused(tmp_path: Path) -> None:
         assert re.search(says, refusal(lambda path=path: read_long(path, FMT)))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"time_zone": "Mars/Olympus"}, "time zone 'Mars/Olympus' is not in the IANA database"),
-        ({"time_zone": "../etc/passwd"}, "IANA"),
-        ({"unit": "kWh"}, "unit 'kWh' .* 'kWh per interval'"),
-        ({"unit": "MW"}, "unit 'MW' is not known"),
-        ({"interval_label": "middle"}, "interval_label"),
-        ({"positive": "export"}, "positive"),
-        ({"step_minutes": 7}, "does not divide a day"),
-        ({"delimiter": ";;"}, "delimiter"),
-        ({"decimal": ","}, "delimiter"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "says"), TABLES["a_declaration_that_makes_no_sense_is_refused"])
 def test_a_declaration_that_makes_no_sense_is_refused(changes: dict[str, object], says: str) -> None:
     declared = {"unit": "kW", "interval_label": "start", "time_zone": "UTC"} | changes
     with pytest.raises(LoadDataError, match=says):

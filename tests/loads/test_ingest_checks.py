@@ -25,6 +25,9 @@ from dp_powerflow.loads.report import (
 )
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 DAYS = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in range(10))
 COUNTS = ReadingCounts(0, 0, 0, 0, 0, 0, 0, 0)
@@ -121,20 +124,7 @@ def test_a_service_map_is_read_with_its_public_facts(tmp_path: Path) -> None:
     assert services.scale_kw_of == {"house": 9.0, "flats": 30.5}
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "no column 'customer'"),
-        ("customer\nc1\n", "no column 'load_point'"),
-        ("customer,load_point\n", "no customer"),
-        ("customer,load_point\nsecretmeter,\n", "row 2 .* lacks"),
-        ("customer,load_point\nsecretmeter,A\nsecretmeter,B\n", "row 3 .* repeats"),
-        ("customer,load_point,node\nc1,A,x\nc2,A,y\n", "row 3 .* contradicts an earlier 'node'"),
-        ("customer,load_point,scale_kw\nc1,A,big\n", "not a number"),
-        ("customer,load_point,scale_kw\nc1,A,-4\n", "positive number of kW"),
-        ("customer,load_point,scale_kw\nc1,A,4\nc2,B,\n", "1 of 2 load points have no public scale"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), TABLES["a_bad_service_map_is_refused"])
 def test_a_bad_service_map_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "services.csv"
     path.write_text(text)

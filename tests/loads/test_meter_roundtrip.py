@@ -17,21 +17,10 @@ from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.timegrid import build_time_grid
 from support.meter_files import expected_days, intervals, stamp, write_long, write_wide
+from support.tables import tables_of
 
-# zone and a day on which its clock changes: an hour, half an hour, at midnight, never
-CHANGES = [
-    ("Europe/Berlin", dt.date(2024, 3, 31)),
-    ("Europe/Berlin", dt.date(2024, 10, 27)),
-    ("America/Los_Angeles", dt.date(2024, 3, 10)),
-    ("America/Los_Angeles", dt.date(2024, 11, 3)),
-    ("Australia/Lord_Howe", dt.date(2024, 4, 7)),
-    ("Australia/Lord_Howe", dt.date(2024, 10, 6)),
-    ("America/Sao_Paulo", dt.date(2018, 11, 4)),
-    ("America/Sao_Paulo", dt.date(2018, 2, 17)),
-    ("America/Havana", dt.date(2024, 11, 3)),
-    ("Asia/Kathmandu", dt.date(2024, 1, 1)),
-    ("UTC", dt.date(2024, 2, 29)),
-]
+CHANGES = tables_of(__file__)["CHANGES"]
+"""Zone and a day on which its clock changes: an hour, half an hour, at midnight, never."""
 
 
 @settings(max_examples=100, deadline=None)

@@ -28,13 +28,6 @@ def rows(count: int = 48) -> tuple[list[str], list[str], list[float]]:
     return names, stamps * 2, [0.5 + 0.01 * (i % 37) for i in range(2 * count)]
 
 
-def csv_of(path: Path, stamps: list[str]) -> Path:
-    names, _, values = rows(len(stamps) // 2)
-    lines = [f"{n},{s},{v}" for n, s, v in zip(names, stamps, values, strict=True)]
-    path.write_text("\n".join(["customer,time,kwh", *lines]) + "\n")
-    return path
-
-
 def test_files_of_a_folder_may_differ_in_type(tmp_path: Path) -> None:
     names, stamps, values = rows()
     folder = tmp_path / "meters"

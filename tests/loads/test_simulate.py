@@ -11,6 +11,9 @@ from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.loads.simulate import DEMO_CLASSES
 from dp_powerflow.lowlevel import simulate_load_history
 from dp_powerflow.units import FloatArray
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 RESIDENTIAL = DEMO_CLASSES[0]
 
@@ -52,16 +55,7 @@ def test_loads_follow_from_the_seed_whatever_else_is_drawn() -> None:
     assert not np.any(homes(5, 4, seed=4) == some)
 
 
-NEAR_REAL = {
-    "day_to_day": (0.55, 0.75),  # Swiss homes: 0.65
-    "between_customers": (0.75, 0.90),  # 0.80
-    "pairwise": (0.38, 0.58),  # 0.48
-    "coincidence": (0.36, 0.48),  # 0.43
-    "peak_over_mean": (5.0, 7.2),  # 6.0
-    "feeder_daily_sd": (0.14, 0.24),  # 0.19
-    "midnight_step": (0.03, 0.14),  # 0.09
-    "high_ramp": (2.8, 4.2),  # 3.5
-}
+NEAR_REAL = TABLES["NEAR_REAL"]
 
 
 def test_homes_have_the_traits_of_real_ones(winter: FloatArray) -> None:

@@ -33,6 +33,7 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Answer
 from support.histories import BOUNDS, customers, day_facts, history_of
+from support.tables import tables_of
 
 DAY_BOUNDS = (0.005, 3.0)
 PER_DAY = PrivacyUnit.LOAD_POINT_DAY
@@ -191,62 +192,34 @@ def all_integers(queries: list[dict[str, Any]], value: int) -> list[dict[str, An
     return [query | {"integers": [[value] * len(row) for row in query["integers"]]} for query in queries]
 
 
-DAY, LAW, FACTS = ("classes", 0, "components", 0), ("classes", 0, "law"), ("facts", "days")
-FORGED: dict[str, dict[str, tuple[tuple[str | int, ...], Any]]] = {
-    "structured": {
-        "order": (("queries",), lambda x: x[::-1]),
-        "left out": (("queries",), lambda x: x[:-1]),
-        "added": (("queries",), lambda x: [*x, x[0] | {"query": "one more"}]),
-        "size": (("queries", 0, "integers", 0), lambda x: [*x, 1]),
-        "remarks": (("notes",), ["all is well"]),
-        "unknown entry": (("hidden",), [1, 2, 3]),
-        "nobody": (("facts", "load_points_of_class"), [["residential", 0]]),
-        "words for numbers": ((*DAY, "mean"), ["a"] * 24),
-        "endless classes": (("options", "private_classes"), {"n_classes": 10**12, "share": 0.25}),
-        "endless components": (("options", "n_components"), 10**12),
-    },
-    "weather": {
-        "integer of the mean day": (("queries", 9, "integers", 0, 3), lambda x: x - 10**7),
-        "more days off": ((*FACTS, "off", 0), lambda x: not x),
-        "a covariate": ((*FACTS, "covariates", 0, 1, 3), lambda x: x + 1.0),
-        "no covariates": ((*FACTS, "covariates"), []),
-        "a date too many": ((*FACTS, "dates"), lambda x: [*x, "2030-01-01"]),
-        "one day less": (("facts", "days_of_type", 0, 1), lambda x: x - 1),
-        "customers": (("facts", "load_points_of_class", 0, 1), lambda x: 2 * x),
-        "bounds": (("options", "bounds", 1), lambda x: 2 * x),
-        "mean day": ((*LAW, "mean_day", 3), lambda x: x + 1e-6),
-        "correction": ((*LAW, "corrected", 0, 3), lambda x: x + 0.01),
-        "factor": ((*LAW, "factor", 2), lambda x: x + 0.01),
-        "tan": (("classes", 0, "reactive", "tan_theta"), lambda x: x + 0.01),
-        "without integers": (("queries", 0), lambda x: {k: v for k, v in x.items() if k != "integers"}),
-        "largest integers": (("queries",), lambda x: all_integers(x, 2**63 - 1)),
-        "too large integers": (("queries",), lambda x: all_integers(x, 2**64)),
-        "no facts of days": (FACTS, None),
-        "10^18 days": (("facts", "days_of_type", 0, 1), 10**18),
-        "steps of a minute": (("facts", "step_minutes"), 1),
-        "covariates that are none": ((*FACTS, "covariates"), [["t", [float("nan")] * DAYS]]),
-        "covariates without end": ((*FACTS, "covariates"), [["t", [1e308] * DAYS]]),
-        "bounds without end": (("options", "bounds"), [5e-324, 1.7e308]),
-        "two components": (("options", "n_components"), 2),
-        "many classes": (("options", "private_classes"), {"n_classes": 16384, "share": 0.5}),
-        "a law of text": ((*LAW, "mean_day"), "x"),
-        "a law of another shape": ((*LAW, "quantiles"), [[0.5]]),
-        "a law that is none": ((*LAW, "factor_variance"), float("nan")),
-    },
+FORGE: dict[str, Callable[[Any, Any], Any]] = {
+    "plus": lambda x, by: x + by,
+    "times": lambda x, by: x * by,
+    "not": lambda x, by: not x,
+    "reversed": lambda x, by: x[::-1],
+    "without last": lambda x, by: x[:-1],
+    "and": lambda x, by: [*x, by],
+    "and the first as": lambda x, by: [*x, x[0] | by],
+    "without": lambda x, by: {k: v for k, v in x.items() if k != by},
+    "all integers": all_integers,
+    "all integers 2^": lambda x, by: all_integers(x, 2**by),
+    "none": lambda x, by: None,
 }
+FORGED = tables_of(__file__)
 
 
 @pytest.mark.parametrize(("case", "what"), [(case, what) for case in FORGED for what in FORGED[case]])
 def test_whatever_the_integers_do_not_give_is_refused(models: Models, case: str, what: str) -> None:
     """In a sentence, at once: a stranger's file must not stop or mislead who reads it."""
-    path, value = FORGED[case][what]
+    path, forge = FORGED[case][what]
     fields = json.loads(models[case].to_json())
     holder: Any = fields
     for key in path[:-1]:
         holder = holder[key]
-    before = None if what == "unknown entry" else json.dumps(holder[path[-1]])
-    holder[path[-1]] = value(holder[path[-1]]) if callable(value) else value
-    assert json.dumps(holder[path[-1]]) != before
+    before = holder.get(path[-1]) if isinstance(holder, dict) else holder[path[-1]]
+    (how, by), *_ = forge.items()
+    holder[path[-1]] = by if how == "is" else FORGE[how](before, by)
+    assert json.dumps(holder[path[-1]]) != json.dumps(before)
     with pytest.raises(PrivacyError):
         LoadModel.from_json(as_text(fields))
 

@@ -45,7 +45,12 @@ def cost_of(name: str) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "known", "draws"), [("case14", 8081.527, 20), ("case39", 41872.302, 6), ("case118", None, 2)]
+    ("name", "known", "draws"),
+    [
+        ("case14", 8081.527, 20),
+        ("case39", 41872.302, 6),
+        pytest.param("case118", None, 2, marks=pytest.mark.campaign),
+    ],
 )
 def test_base_cost_is_that_of_pandapower_and_restored_networks_have_a_power_flow(
     name: str, known: float | None, draws: int

@@ -45,6 +45,7 @@ from dp_powerflow_paper.table1.results import Claim, Measured, Probe
 from dp_powerflow_paper.table1.rows import Gives, Made, Row, all_rows, printed_row
 from dp_powerflow_paper.table1.tables import EXPLAINED
 from dp_powerflow_paper.table1.ticks import MOST_LAG1, MOST_W1, Tick, tick, together
+from support.tables import tables_of
 
 PROVED = Guarantee(1.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
 claims = st.builds(
@@ -260,6 +261,8 @@ def test_an_audit_stays_below_a_true_claim_and_refutes_noise_of_a_quarter(share:
     assert (found <= 1.0) is holds
 
 
+MARKS = tables_of(__file__)["MARKS"]
+"""Row, column and mark of some that are certain."""
 TINY = Scale(days=2, runs=2, trainings=1, calibration_days=20, audits=4, quick=True)
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "comparison.md"
 
@@ -322,16 +325,7 @@ def test_every_row_is_in_every_file_and_a_second_run_computes_nothing(
     # Numbers and marks of some rows that are certain.
     assert by_key["loads-true"]["figures"]["w1_pooled"][0] == 0.0
     ticks = {line["key"]: line["ticks"] for line in content["rows"]}
-    for key, column, mark in (
-        ("other-opf", "load DP", "✗"),  # single numbers only
-        ("other-opf", "distribution fidelity", "n/a"),
-        ("loads-laplace-day", "unlimited load samples", "✗"),
-        ("loads-gmm-plain", "unlimited load samples", "✓"),
-        ("dp-powerflow-literal", "true Y in power flow", "✓"),
-        ("dp-powerflow-literal", "topology DP", "✗"),
-        ("dp-powerflow-twin", "true Y in power flow", "✗"),
-        ("dp-powerflow-twin", "topology DP", "✓"),
-    ):
+    for key, column, mark in MARKS:
         assert ticks[key][column]["mark"] == mark, (key, column)
     disagreements = {(one["row"], one["column"]) for one in content["disagreements"]}
     assert ("dp-powerflow-literal", "topology DP") in disagreements

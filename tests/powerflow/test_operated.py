@@ -26,19 +26,15 @@ from support.opened import opened_once
 from support.operated import solved
 from support.small_circuits import BANK, REGULATOR, small_circuit
 from support.small_feeders import one_line
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 CLOSE = 1e-6
 """Largest |ΔV| where taps are equal [p.u.]."""
 SAME = 0.999
 """Share of the snapshots whose taps are equal, at least."""
-SMALL = (
-    "ieee13",
-    "ieee123",
-    "ieee13_dss/IEEE13Nodeckt.dss",
-    "34Bus/ieee34Mod1.dss",
-    "34Bus/ieee34Mod2.dss",
-    "ieee123_dss/IEEE123Master.dss",
-)
+SMALL = TABLES["SMALL"]
 SLOWER = [pytest.param(name, marks=pytest.mark.slow) for name in SMALL[1:]]
 LARGE = ("smartds_small/opendss/Master.dss", "9500-primary-network/Master.dss")
 FLOATING = "ieee9500_dss/Master-unbal-initial-config.dss"
@@ -155,23 +151,7 @@ def test_every_load_up_to_twice_the_nominal_one_is_solved(name: str, request: py
 # -------------------------------------------------------------------------------- capacitor controls
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "type=voltage ptratio=60 onsetting=119 offsetting=123.5 delay=15 delayoff=15 ptphase=2",
-        "type=voltage ptratio=60 onsetting=120 offsetting=122 delay=10 delayoff=40 ptphase=min",
-        "type=voltage ptratio=60 onsetting=119 offsetting=123.5 delay=100 delayoff=40 ptphase=avg",
-        "type=voltage ptratio=60 onsetting=119 offsetting=123.5 delay=100 delayoff=40 ptphase=max",
-        "type=kvar onsetting=800 offsetting=-200",
-        "type=kvar onsetting=1500 offsetting=-700 voltoverride=yes ptratio=60 vmin=121 vmax=124.5",
-        "type=current ctratio=10 onsetting=8 offsetting=4",
-        "type=current ctratio=10 onsetting=9 offsetting=6 ctphase=avg",
-        "type=current ctratio=10 onsetting=9 offsetting=6 ctphase=max",
-        "type=current ctratio=10 onsetting=9 offsetting=6 ctphase=min",
-        "type=time onsetting=8 offsetting=20",
-        "type=time onsetting=20 offsetting=6",
-    ],
-)
+@pytest.mark.parametrize("settings", TABLES["capacitors_are_switched_as_opendss_switches_them"])
 def test_capacitors_are_switched_as_opendss_switches_them(settings: str, tmp_path: Path) -> None:
     # A regulator beside it would work against the override.
     regulator = "" if "override" in settings else REGULATOR
@@ -183,19 +163,8 @@ def test_capacitors_are_switched_as_opendss_switches_them(settings: str, tmp_pat
 
 # ----------------------------------------------------------------------------- loads and generators
 
-MODELS = """
-New Load.m1 bus1=b phases=3 kv=12.47 kw=600 kvar=250 model=1 {limits}
-New Load.m2 bus1=b phases=3 kv=12.47 kw=600 kvar=250 model=2 {limits}
-New Load.m3 bus1=b phases=3 kv=12.47 kw=300 kvar=150 model=3 {limits}
-New Load.m4 bus1=b phases=3 kv=12.47 kw=600 kvar=250 model=4 cvrwatts=0.8 cvrvars=3 {limits}
-New Load.m5 bus1=b.1 phases=1 kv=7.2 kw=200 kvar=100 model=5 {limits}
-New Load.m8 bus1=b.1.2 phases=1 conn=delta kv=12.47 kw=200 kvar=100 model=8 zipv=[{shares}] {limits}
-New Load.d8 bus1=b phases=3 conn=delta kv=12.47 kw=300 kvar=100 model=8 zipv=[{shares}] {limits}
-"""
-SOURCES = """
-New Generator.g1 bus1=b phases=3 kv=12.47 kw=500 kvar=100 model=1 vminpu=0.9 vmaxpu=1.1
-New Generator.g2 bus1=b.3 phases=1 kv=7.2 kw=100 kvar=30 model=1 vminpu=0.8 vmaxpu=1.2
-"""
+MODELS = TABLES["MODELS"]
+SOURCES = TABLES["SOURCES"]
 
 
 @pytest.mark.parametrize("pu", np.round(np.linspace(0.3, 1.3, 11), 2).tolist())
@@ -215,13 +184,7 @@ def test_taps_move_among_loads_of_all_models(tmp_path: Path) -> None:
 
 
 RESTLESS = "New Load.fed bus1=b phases=3 kv=12.47 kw=100 kvar=-2500 model=4 cvrwatts=0.8 cvrvars=3"
-CVR = "".join(
-    f"""
-New Line.c{k} bus1=b bus2=c{k} r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
-New Load.c{k} bus1=c{k} phases=3 kv=12.47 kw=700 kvar=250 model=4 cvrwatts=0.8 cvrvars=3 vminpu=0.95
-"""
-    for k in range(4)
-)
+CVR = "".join(TABLES["CVR"].format(k=k) for k in range(4))
 
 
 @pytest.mark.parametrize("regulator", ["", REGULATOR], ids=["none", "regulator"])
@@ -248,15 +211,7 @@ def test_controls_pass_taps_at_which_loads_jump_to_and_fro(tmp_path: Path) -> No
 
 # ------------------------------------------------------------------------------------------- volt-var
 
-INVERTERS = """
-New XYCurve.vv npts=6 xarray=[0.5 0.92 0.98 1.02 1.08 1.5] yarray=[1 1 0 0 -1 -1]
-New PVSystem.p1 bus1=b phases=3 kv=12.47 kva=1500 pmpp=1400 irradiance=1 %cutin=0 %cutout=0
-~ wattpriority=no kvarmax={large} kvarmaxabs={large}
-New PVSystem.p2 bus1=b.2 phases=1 kv=7.2 kva=400 pmpp=400 irradiance=1 %cutin=0 %cutout=0
-~ wattpriority=no kvarmax={small} kvarmaxabs={small}
-New InvControl.ic mode=voltvar vvc_curve1=vv refreactivepower={reference} deltaq_factor=0.2
-~ voltagechangetolerance=1e-9 varchangetolerance=1e-9
-"""
+INVERTERS = TABLES["INVERTERS"]
 
 
 @pytest.mark.parametrize("pu", [0.97, 1.0, 1.05])
@@ -343,11 +298,7 @@ def test_hunting_is_locked_and_reported(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ without solution, without sense
 
 
-TIE = """
-New Line.tie bus1=b bus2=t r1={ohm} x1={ohm} r0={ohm} x0={ohm} c1=0 c0=0 length=1
-New Line.last bus1=t bus2=end r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
-New Load.end bus1={bus} phases=3 kv=12.47 kw=700 kvar=250
-"""
+TIE = TABLES["TIE"]
 
 
 @pytest.mark.parametrize(("ohm", "bus"), [(1e-8, "end"), (2e-13, "end"), (1e-8, "t"), (2e-13, "t")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from dp_powerflow.twin.choosing import CHAINS, SCALES, choosing_lines, mean_dist
 from dp_powerflow.twin.design import STEPS, code_mu, least_error
 from dp_powerflow.units import FloatArray
 from dp_powerflow_paper.twin import CONSTANT_DRAWS, Draws, chain_of, design_of_scale, surrogate
+from support.tables import tables_of
+
+TABLES = tables_of(__file__)
 
 LENGTHS = Protected(lines="length")
 
@@ -123,33 +127,11 @@ def test_neighbours_are_named_in_public_words_whatever_the_noise() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TwinDesign(0.0), "positive"),
-        (lambda: TwinDesign(math.nan), "positive"),
-        (lambda: TwinDesign(1.0, change=0.0), "positive"),
-        (lambda: TwinDesign(1.0, noise="gaussian"), "delta"),
-        (lambda: TwinDesign(1.0, noise="cauchy"), "laplace or gaussian"),  # type: ignore[arg-type]
-        (lambda: TwinDesign(1e-3), "not between"),
-        (lambda: TwinDesign(1e6), "not between"),
-        (lambda: TwinDesign(1.0, charging_epsilon=0.5), "exactly where"),
-        (lambda: TwinDesign(1.0, protected=Protected(codes=True), code_epsilon=0.5), "set lines to length"),
-        (
-            lambda: TwinDesign(1.0, protected=Protected("length", codes=True), code_epsilon=1.0),
-            "take all of the epsilon",
-        ),
-        (
-            lambda: TwinDesign(99.0, protected=Protected("length", codes=True), code_epsilon=30.0),
-            "between 0 and 20",
-        ),
-        (lambda: twin_guarantee(TwinDesign(1.0), 0.0), "positive"),
-        (lambda: twin_guarantee(TwinDesign(1.0), elements=0), "one changed element"),
-    ],
-)
-def test_nonsense_is_refused(make: object, message: str) -> None:
+@pytest.mark.parametrize(("made", "message"), TABLES["nonsense_is_refused"])
+def test_nonsense_is_refused(made: dict[str, Any], message: str) -> None:
+    protected = Protected(**made.get("protected", {}))
     with pytest.raises(PrivacyError, match=message):
-        make()  # type: ignore[operator]
+        twin_guarantee(TwinDesign(protected=protected, **made["design"]), **made.get("guarantee", {}))
 
 
 # --- the table of `plan`, its constants, and the floor ---

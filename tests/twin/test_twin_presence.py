@@ -12,7 +12,7 @@ from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.grid.quantities import absent_figures, declared_figures
 from dp_powerflow.lowlevel import Quantity, Rebuilder, draw_twin, parameters_of, twin_guarantee
 from dp_powerflow.twin.draw import Twin, absent_from
-from support.pandapower_nets import quiet, small_net
+from support.pandapower_nets import net_of, quiet, small_net
 from support.tiny_feeder import two_lines
 
 KEY = StreamKey.from_insecure_seed(3)
@@ -121,33 +121,13 @@ def test_codes_that_could_not_be_drawn_are_refused_where_codes_are_protected() -
     assert "leave out network.code_epsilon" in told
 
 
-def bare_net() -> Any:
-    with quiet() as pp:
-        net = pp.create_empty_network()
-        a, b = (pp.create_bus(net, vn_kv=20.0, name=name) for name in "ab")
-        pp.create_ext_grid(net, a)
-        pp.create_line_from_parameters(
-            net,
-            a,
-            b,
-            length_km=2.0,
-            r_ohm_per_km=0.3,
-            x_ohm_per_km=0.4,
-            c_nf_per_km=10.0,
-            max_i_ka=0.3,
-            name="l",
-        )
-        pp.create_load(net, b, p_mw=0.3, q_mvar=0.1, name="load")
-        return net
-
-
 def test_a_net_of_pandapower_without_any_is_drawn_and_one_with_disguises_is_not() -> None:
-    net = bare_net()
+    net = net_of("bare")
     assert drawn(read_pandapower(net, name="bare")).absent == ("transformers", "capacitors", "pv")
     with quiet() as pp:
-        ward = bare_net()
+        ward = net_of("bare")
         pp.create_ward(ward, 1, ps_mw=0.0, qs_mvar=0.0, pz_mw=0.0, qz_mvar=-0.2, name="comp")
-        impedance = bare_net()
+        impedance = net_of("bare")
         low = pp.create_bus(impedance, vn_kv=0.4, name="low")
         pp.create_impedance(impedance, 1, low, rft_pu=0.01, xft_pu=0.05, sn_mva=0.4, name="trafo")
         pp.create_load(impedance, low, p_mw=0.05, q_mvar=0.0, name="house")
