@@ -341,6 +341,9 @@ def marked(**changed: float) -> Any:
         net.sgen["scaling"], net.sgen["max_q_mvar"] = length / 10, length
         net.load["p_mw"], net.load["scaling"] = net.load.p_mw / length, length  # what a profile may leave
         net.load["q_mvar"] = net.load.q_mvar / length
+        net.bus["vn_kv"] *= 1.0 + 1e-8 * length  # below the public steps
+        net.trafo["shift_degree"] += length / 10
+        net.ext_grid["va_degree"] = 1e-10 * length
         pp.create_storage(net, 3, p_mw=length / 100, max_e_mwh=1.0, soc_percent=length)
         pp.create_measurement(net, "v", "bus", float(net.res_bus.vm_pu[3]), 0.01, 3)
         pp.create_poly_cost(net, 0, "ext_grid", cp1_eur_per_mw=length)

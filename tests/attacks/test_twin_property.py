@@ -9,7 +9,6 @@ own, taps and states that controls left, coordinates, columns that no twin reads
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +19,7 @@ from dp_powerflow import Feeder, Protected
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import frame_and_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.pandapower.parameters import _source_of
-from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
-from support import pandapower_nets
 from support.attacks import assert_twins_agree
-from support.pandapower_nets import CABLE, CODES, EVERYTHING, LENGTHS, differing
 
 COVERED = Protected(transformers=True, capacitors=True, pv=True)
 CHOICES = [
@@ -122,59 +117,3 @@ def test_the_same_frame_and_levels_give_the_same_twin(
     assert frames[0] == frames[1]
     if one.seed != other.seed:
         assert_twins_agree(first, second, protected)
-
-
-# ---------------------------------------------------------------------------------- nets of pandapower
-
-
-def net_of(seed: int, protected: Protected, *, by_phase: bool) -> Any:
-    """One of two nets; what is not in the frame of its twins follows from the seed."""
-    rng = np.random.default_rng(seed)
-
-    def factor(spread: float) -> float:
-        return float(np.exp(rng.uniform(-spread, spread)))
-
-    covered = {"own": True, "cable": True, "vk": protected.transformers, "roof": protected.pv}
-    covered |= {} if by_phase else {"bank": protected.capacitors}
-    factors = {name: factor(0.4 if hidden else 4e-9) for name, hidden in covered.items()}
-    net = pandapower_nets.unbalanced_net(**factors) if by_phase else pandapower_nets.small_net(**factors)
-    # Below the public steps.
-    net.load["p_mw"] *= factor(4e-6)
-    net.bus["vn_kv"] *= factor(4e-7)
-    net.trafo["pfe_kw"] *= factor(4e-6)
-    net.trafo["shift_degree"] += rng.uniform(-1.0, 1.0)
-    net.ext_grid["va_degree"] = rng.uniform(-1e-9, 1e-9)
-    # What no twin reads: results, coordinates, limits, other columns and tables, settings of the solver.
-    net.line["max_i_ka"], net.line["owner"] = rng.uniform(0.1, 0.9), seed
-    net.sgen["q_mvar"], net.sgen["scaling"] = rng.uniform(0.0, 0.1), rng.uniform(0.5, 1.5)
-    net.bus["geo"] = f'{{"coordinates": [{rng.uniform()}, {rng.uniform()}], "type": "Point"}}'
-    net.res_bus["vm_pu"] = rng.uniform(0.9, 1.1, len(net.bus))
-    measured = net.load.assign(p_mw=net.load["p_mw"] * factor(0.4))
-    net["measured"] = measured.drop(columns="in_service")
-    net["user_pf_options"] = {"max_iteration": seed}
-    return net
-
-
-@pytest.mark.slow
-@settings(max_examples=12, deadline=None, derandomize=True)
-@given(
-    st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=2, unique=True),
-    st.booleans(),
-    st.sampled_from([EVERYTHING, LENGTHS, CODES]),
-)
-def test_the_same_frame_and_levels_of_a_net_give_the_same_twin(
-    seeds: list[int], by_phase: bool, protected: Protected
-) -> None:
-    pytest.importorskip("pandapower")
-    first, second = (pandapower_nets.feeder_of(net_of(seed, protected, by_phase=by_phase)) for seed in seeds)
-    frames = []
-    for each in (first, second):
-        assert isinstance(each.origin, PandapowerOrigin)
-        assert each.origin.by_phase == by_phase
-        frames.append(pandapower_nets.net_content(_source_of(each.origin, protected).frame(declared=False)))
-    assert frames[0] == frames[1]
-    levels, code = pandapower_nets.levels_of(first, protected), "NAYY" if by_phase else CABLE
-    assert levels != pandapower_nets.levels_of(second, protected)
-    twins = [pandapower_nets.twin_of(each, protected, levels, code) for each in (first, second)]
-    assert differing(first, second)
-    assert differing(*twins) == []
