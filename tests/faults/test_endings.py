@@ -23,14 +23,14 @@ from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow._parallel.local import Failure, Sealed
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.cli import app
-from dp_powerflow.errors import ConfigError, CorpusError, FeederError, PrivacyError, PrivateStateError
+from dp_powerflow.errors import ConfigError, CorpusError, FeederError, PrivacyError
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.store import AnchorFile, LedgerStore
+from dp_powerflow.privacy.ledger.store import LedgerStore
 from support import ledgers
 from support.small import small_config
 
@@ -443,26 +443,3 @@ def test_no_memory_in_a_worker_is_a_sentence() -> None:
     found = Sealed(Large()).attempt(0)
     assert isinstance(found, Failure)
     assert str(found.error).startswith("there is not enough memory; ")
-
-
-@pytest.mark.slow
-def test_a_full_disk_after_a_charge_says_what_was_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ledger has both charges, and then there is no room for its anchor."""
-    config = small_config(tmp_path, release={"days": 20})
-    real = AnchorFile.write
-
-    def write(self: AnchorFile, number: int, mac: str) -> None:
-        if number > 0:
-            raise PrivateStateError("the disk is full")
-        real(self, number, mac)
-
-    monkeypatch.setattr(AnchorFile, "write", write)
-    with pytest.raises(PrivacyError, match="which never charges twice") as caught:
-        run_release(config, engine=Local(1))
-    assert "nothing was spent" not in str(caught.value)
-    monkeypatch.undo()
-    for _ in range(2):
-        assert len(Ledger.inspect(tmp_path / "state").spends()) == 2
-        run_release(config, engine=Local(1))
