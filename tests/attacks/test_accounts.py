@@ -34,7 +34,7 @@ from support import ledgers
 from support.fleet_small import circuit
 from support.forgery import Forger
 from support.manifest_releases import config as release_config
-from support.manifest_releases import load_model, make_inputs, make_release, said, twin_config, write_release
+from support.manifest_releases import load_model, make_inputs, make_release, twin_config, write_release
 from support.small import RAW, small_config
 from support.tiny_feeder import two_lines
 
@@ -493,13 +493,6 @@ def test_a_copy_that_is_a_little_off_symmetry_has_the_frame_of_the_original() ->
 @pytest.fixture(scope="module")
 def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
     return Forger.of(make_release(tmp_path_factory.mktemp("made"), twin_config()).path)
-
-
-def test_the_manifest_names_the_noise_that_was_drawn(forger: Forger) -> None:
-    """It said that all noise was Gaussian, and bound to the network as a whole."""
-    assert "Laplace" in said(forger.manifest, "noise")
-    assert "Gaussian" in said(forger.manifest, "noise")
-    assert "keyed hashes of network" in said(forger.manifest, "bound_to")
 
 
 def test_a_gaussian_twin_is_stated_at_the_delta_of_its_account(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import frame_and_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
 from support.attacks import assert_twins_agree
+from support.small_circuits import script
 
 COVERED = Protected(transformers=True, capacitors=True, pv=True)
 CHOICES = [
@@ -54,48 +55,38 @@ class Shown:
     switched: bool
 
 
+LINES = {
+    "code": "linecode=one length={length!r} units=km",
+    "unitless": "r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length={length!r}",
+    "matrices": MATRICES.format(r=0.4, m=0.15, x=0.9) + " length={length!r} units=km",
+    "coupled": MATRICES.format(r=0.3, m=0.28, x=0.3) + " length={length!r} units=mi",
+}
+
+
 def feeder(shown: Shown, hidden: Hidden) -> Feeder:
-    lengths, below = hidden.factors(len(shown.lines) + 2, 0.4), hidden.factors(4, 4e-6)
-    commands = [
-        "New Circuit.c basekv=12.47 bus1=b0 pu=1.02 r1=0.5 x1=1.5 r0=0.5 x0=1.5",
-        "New Linecode.one nphases=3 r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 units=km",
-        "New Linecode.two nphases=3 r1=0.2 x1=0.5 r0=0.7 x0=1.6 c1=11 c0=5 units=km",
+    lengths, factors = hidden.factors(len(shown.lines) + 2, 0.4), hidden.factors(4, 4e-6)
+    last, xhl, bank, regulator = f"b{len(shown.lines)}", lengths[-1], "", ""
+    lines = [
+        f"New Line.l{k} bus1=b{k} bus2=b{k + 1} {LINES[kind].format(length=1.5 * factor)}"
+        for k, (kind, factor) in enumerate(zip(shown.lines, lengths, strict=False))
     ]
-    for k, (kind, factor) in enumerate(zip(shown.lines, lengths, strict=False)):
-        ends, length = f"bus1=b{k} bus2=b{k + 1}", 1.5 * factor
-        figures = {
-            "code": f"linecode=one length={length!r} units=km",
-            "unitless": f"r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length={length!r}",
-            "matrices": f"{MATRICES.format(r=0.4, m=0.15, x=0.9)} length={length!r} units=km",
-            "coupled": f"{MATRICES.format(r=0.3, m=0.28, x=0.3)} length={length!r} units=mi",
-        }[kind]
-        commands.append(f"New Line.l{k} {ends} {figures}")
-    last = f"b{len(shown.lines)}"
-    commands += [f"New Line.twin{k} bus1={last} bus2=t{k} linecode=one length=1 units=km" for k in range(2)]
     if shown.regulated:
-        xhl = lengths[-1]
-        commands += [
-            "New Transformer.reg phases=3 windings=2 kvs=[12.47 12.47] kvas=[5000 5000] "
-            f"buses=[{last} r] xhl={xhl!r} %rs=[{0.2 * xhl!r} {0.2 * xhl!r}] "
-            f"taps=[1 {1.0 + 0.00625 * hidden.tap!r}]",
-            "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=500",
-            "New Load.behind bus1=r phases=3 kv=12.47 kw=100 kvar=30",
-        ]
+        tap = 1.0 + 0.00625 * hidden.tap
+        regulator = script("property_regulator", last=last, xhl=xhl, rs=0.2 * xhl, tap=tap)
     if shown.switched:
-        commands += [
-            f"New Capacitor.bank bus1={last} phases=3 kv=12.47 kvar={300 * lengths[-2]!r} "
-            f"states=[{int(hidden.closed)}]",
-            "New CapControl.cc element=line.l0 capacitor=bank type=kvar onsetting=200 offsetting=-100",
-        ]
-    commands += [
-        f"New Load.end bus1={last} phases=3 kv={12.47 * below[0]!r} kw={shown.load_kw * below[1]!r} "
-        f"kvar={90 * below[2]!r} vminpu={0.9 * below[3]!r}",
-        f"New PVSystem.roof bus1={last} phases=3 kv=12.47 kva={50 * lengths[0]!r} pmpp={40 * lengths[0]!r}",
-        "Set VoltageBases=[12.47]",
-        "CalcVoltageBases",
-        *(f"SetBusXY bus=b{k} x={1000 * lengths[k]!r} y=0" for k in range(2)),
-    ]
-    return read_dss(DssOrigin(tuple(commands)), name="c")
+        bank = script("property_bank", last=last, kvar=300 * lengths[-2], closed=int(hidden.closed))
+    text = script(
+        "property",
+        lines="\n".join(lines),
+        last=last,
+        regulator=regulator,
+        bank=bank,
+        below=[figure * k for figure, k in zip((12.47, shown.load_kw, 90, 0.9), factors, strict=True)],
+        kva=50 * lengths[0],
+        pmpp=40 * lengths[0],
+        x=[1000 * length for length in lengths[:2]],
+    )
+    return read_dss(DssOrigin(tuple(text.splitlines())), name="c")
 
 
 lines = st.lists(st.sampled_from(["code", "unitless", "matrices", "coupled"]), min_size=1, max_size=4)

@@ -259,17 +259,6 @@ def test_what_touched_an_element_is_what_its_costs_say(costs: list[TwinCost]) ->
         assert kept.named == {name: composed_anew(costs_of(name, past)) for name in named}
 
 
-@given(costs=st.lists(st.builds(PureCost, AMOUNTS, st.just(LINE), scopes()), max_size=12))
-@settings(deadline=None, max_examples=200)
-def test_the_worst_element_is_the_worst_of_all(costs: list[TwinCost]) -> None:
-    cap = TwinCap(1.0, 0.0, LINE)
-    tally = cap.tally(costs)
-    every = [tally.others, *tally.named.values()]
-    assert cap.spent_by(tally)["epsilon"] == max(
-        Fraction(composed_epsilon(each.pure, math.sqrt(each.mu_squared), 0.0)) for each in every
-    )
-
-
 ADDITIVE: list[tuple[Cap, Callable[[float, float], Cost]]] = [
     (LoadsCap(1.0, 1e-5), lambda one, _: LoadsCost(one, PrivacyUnit.LOAD_POINT)),
     (InstanceCap(1.0, 1e-5, LINE), lambda one, other: InstanceCost(one, other, LINE)),
