@@ -119,7 +119,7 @@ ATTESTED = OF_POLICY | {
     ("declared_public", "node_scales", "factor"),
     ("internal_report", "sha256"),
     *(("declared_public", "net_loads", name) for name in ("floor_kw", "most_export")),
-    *(("publication", name) for name in ("publisher", "license", "citation")),
+    *(("publication", name) for name in ("publisher", "license", "citation", "require_signatures")),
 }
 
 

@@ -228,17 +228,17 @@ def test_of_two_runs_that_begin_at_once_at_a_url_the_one_that_lost_its_mark_publ
 def test_verify_private_finds_a_part_of_another_key(tmp_path: Path) -> None:
     """Planted in the stage itself, where the digest does not see it."""
     (tmp_path / "other").mkdir()
-    interrupted(config_of(tmp_path, "state"))
-    run_release(config_of(tmp_path / "other", "state"), engine=Local(1))
+    interrupted(config_of(tmp_path, "state", keys="keep"))
+    run_release(config_of(tmp_path / "other", "state", keys="keep"), engine=Local(1))
     name = "data/part-00002.parquet"
     [stage] = tmp_path.glob("out.partial-*")
     shutil.copy(tmp_path / "other" / "out" / name, stage / name)
-    config = config_of(tmp_path, "state")
+    config = config_of(tmp_path, "state", keys="keep")
     run_release(config, engine=Local(1))
     found = dpf.verify(tmp_path / "out", private=tmp_path / "state", config=config)
     assert [check.name for check in found.failures] == ["days solved again"]
     assert "part-00002" in found.failures[0].sentence
-    sound = config_of(tmp_path / "other", "state")
+    sound = config_of(tmp_path / "other", "state", keys="keep")
     found = dpf.verify(tmp_path / "other" / "out", private=tmp_path / "other" / "state", config=sound)
     assert found.verdict == "release"
 
