@@ -385,14 +385,6 @@ def test_every_level_is_needed() -> None:
         twin_of(feeder, EVERYTHING, {**levels, ParameterKey(Quantity.LENGTH, "own"): 1.0})
 
 
-def test_a_table_that_is_not_known_by_name_is_refused_in_service() -> None:
-    net = small_net()
-    net["flywheel"] = net.load.copy()
-    refused(net, "kind flywheel in service")
-    net.flywheel["in_service"] = False
-    Rebuilder(feeder_of(net)).parameters()
-
-
 def test_figures_of_the_frame_are_short() -> None:
     net = small_net()
     net.load.loc[0, ["p_mw", "q_mvar"]] = [2.0123456, 0.6012345]

@@ -19,11 +19,10 @@ from typer.testing import CliRunner
 from dp_powerflow import Ledger, PrivateState, _files, cli
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import Local, cluster
-from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow._parallel.local import Failure, Sealed
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.cli import app
-from dp_powerflow.errors import ConfigError, CorpusError, FeederError, PrivacyError
+from dp_powerflow.errors import CorpusError, FeederError, PrivacyError
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import meters_of
@@ -372,25 +371,6 @@ def test_a_fault_after_the_commit_does_not_say_that_nothing_was_spent(
         ledgers.spend(ledger, account, "r1", REQUEST, InstanceCost(1.0, 0.0, LINE))
     assert "nothing was spent" not in str(caught.value)
     assert "which never charges twice" in str(caught.value)
-
-
-class Unfit:
-    """A cluster with one worker that does not answer."""
-
-    def wait_for_workers(self, count: int, timeout: float) -> None:
-        """It is there."""
-
-    def run(self, *asked: object, on_error: str) -> dict[str, object]:
-        return {"tcp://there": OSError()}
-
-
-@pytest.mark.parametrize(("first", "said"), [(True, "nothing was spent"), (False, "never charges twice")])
-def test_a_cluster_that_is_unfit_in_the_middle_says_how_to_resume(first: bool, said: str) -> None:
-    pytest.importorskip("distributed")
-    with pytest.raises(ConfigError, match="not fit for this run") as caught:
-        refuse_unfit_workers(Unfit(), first=first)
-    assert said in str(caught.value)
-    assert ("nothing was spent" in str(caught.value)) == first
 
 
 def test_a_refused_feeder_of_a_fleet_speaks_for_itself_alone() -> None:
