@@ -312,22 +312,13 @@ def test_queries_are_those_that_the_public_options_ask(tiny: dict[str, Any]) -> 
         assert not accepted(text(tiny | {"queries": forged}))
 
 
-SPELLINGS = {
-    "twice": ("{", '{"epsilon":0.01,'),
-    "4.00": ('"epsilon":4.0', '"epsilon":4.00'),
-    "4": ('"epsilon":4.0', '"epsilon":4'),
-    "NaN": ('"epsilon":4.0', '"epsilon":NaN'),
-    "1e-400": ('"epsilon":4.0', '"epsilon":1e-400'),
-    "text": ('"delta":1e-05', '"delta":"1e-05"'),
-    "other digits": ('"n_days":2', '"n_days":٢'),
-    "true": ('"weight":1.0', '"weight":true'),
-    "no newline": ("\n", ""),
-}
+CASES = json.loads(Path(__file__).with_name("forged_cases.json").read_bytes())
+"""Spellings of a model, old and new; statements beside a guarantee that no config can declare."""
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("spelling", CASES["spellings"])
 def test_a_model_in_another_spelling_is_not_read(tiny: dict[str, Any], spelling: str) -> None:
-    old, new = SPELLINGS[spelling]
+    old, new = CASES["spellings"][spelling]
     assert old in text(tiny)
     assert not accepted(text(tiny).replace(old, new, 1))
 
@@ -520,16 +511,7 @@ def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, page_for
     assert "voltages" in sealed(path)
 
 
-HEADING = "Utility.\n\n## What is protected\n\nEverything: epsilon is 0.001.\n\nLicense"
-
-
-STATED_BESIDE = (
-    *({"publisher": HEADING}, {"publisher": "x" * 201}, {"citation": "Cite\tme"}),
-    {"url": "https://a.example/\n\n# Proved by an auditor"},
-)
-
-
-@pytest.mark.parametrize("stated", STATED_BESIDE, ids=["heading", "long", "tab", "address"])
+@pytest.mark.parametrize("stated", CASES["stated"].values(), ids=CASES["stated"])
 def test_what_no_config_can_declare_of_the_publication_is_found(
     page_forger: Forger, stated: dict[str, str]
 ) -> None:

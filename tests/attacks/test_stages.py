@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -330,24 +330,19 @@ class InTransaction:
             self._thread.join()
 
 
-def after_the_link(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
-    """Do something when a file has got its name."""
-    real = os.link
-
-    def link(source: Path, target: Path) -> None:
-        real(source, target)
-        do()
-
-    monkeypatch.setattr(os, "link", link)
-
-
 def test_who_makes_a_ledger_leaves_other_threads_their_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To close any descriptor of the file drops the locks that SQLite has in this process: two write then."""
     state = PrivateState.open(tmp_path / "state", insecure_seed=1)
     writer = InTransaction(state.ledger_path)
-    after_the_link(monkeypatch, writer.start)
+    link = os.link
+
+    def linked(source: Path, target: Path) -> None:
+        link(source, target)
+        writer.start()
+
+    monkeypatch.setattr(os, "link", linked)
     making = threading.Thread(target=Ledger.open, args=(state,))  # it waits for the writer, in the end
     real = database.Database.make
     made = threading.Event()

@@ -249,47 +249,20 @@ def old_copy(state: PrivateState) -> None:
     state.ledger_path.write_bytes(backup)
 
 
-FORGETS = "CREATE TRIGGER forget AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE seq = NEW.seq; END"
+DAMAGE = json.loads(Path(__file__).with_name("damage.json").read_bytes())
+"""Statements behind the back of the database or by its own means, and what is then said."""
 
 
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
-        *(
-            (edited(text), "changed")
-            for text in (
-                "UPDATE entry SET body = CAST(body AS BLOB) WHERE seq = 3",
-                "UPDATE entry SET account = '' WHERE seq = 3",
-                "UPDATE entry SET mac = (SELECT mac FROM entry WHERE seq = 2) WHERE seq = 3",
-                "DELETE FROM entry WHERE seq = 0",
-                "DELETE FROM entry WHERE seq = 3",
-                "DELETE FROM entry",
-                f"INSERT INTO entry SELECT 5, {', '.join(COLUMNS[1:])} FROM entry LIMIT 1",
-            )
-        ),
-        (  # a cheaper spend
-            edited("UPDATE entry SET body = replace(body, 'epsilon\":1.0', 'epsilon\":0.1') WHERE seq = 3"),
-            "changed by hand at or before entry 3",
-        ),
-        (  # swapped spends
-            edited(*(f"UPDATE entry SET seq = {b} WHERE seq = {a}" for a, b in ((2, 99), (3, 2), (99, 3)))),
-            "changed by hand at or before entry 2",
-        ),
-        *(
-            (edited(f"DELETE FROM entry WHERE seq >= {kept}"), "lacks entries it had before")
-            for kept in (1, 2, 4)
-        ),
+        *((edited(*texts), said) for texts, said in DAMAGE["by hand"]),
+        *((statement(text), said) for text, said in DAMAGE["statements"]),
         (old_copy, "lacks entries it had before"),
-        *(
-            (statement(text), "had its tables changed")
-            for text in ("DROP TRIGGER no_delete", "DROP INDEX one_spend", "CREATE TABLE notes (x)", FORGETS)
-        ),
-        *((statement(f"PRAGMA user_version = {k}"), f"has format {k}") for k in (0, 2)),
         (another_database, "corrupt"),
         *((cut(size), "corrupt|cannot be used|tables changed|be read") for size in (0, 1, 100, 4096, 5000)),
         (lambda state: state.ledger_path.write_text("nothing has been spent\n" * 500), "is corrupt"),
-        (lambda state: state.ledger_path.chmod(0o640), "chmod 600"),
-        (lambda state: state.ledger_path.chmod(0o644), "chmod 600"),
+        *((lambda state, bits=bits: state.ledger_path.chmod(bits), "chmod 600") for bits in (0o640, 0o644)),
         (linked, "not a plain file"),
         *(
             (anchor(text), "damaged anchor")

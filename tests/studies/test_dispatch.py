@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from dp_powerflow.units import ComplexArray, FloatArray
 from support.pandapower_nets import quiet
 from support.studies import drawn_study
 
+CASES = json.loads(Path(__file__).with_name("settings.json").read_bytes())
 IMPORT = 0.05
 UNITS_33 = ((17, 600.0, 800.0, 0.030), (24, 500.0, 600.0, 0.035), (32, 700.0, 900.0, 0.025))
 """Bus, kW, kVA, cost per kWh."""
@@ -293,19 +295,10 @@ def test_units_stand_where_they_are_declared() -> None:
     assert (p[:, 2] <= 90.0 * irradiance + 0.001).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (OptimalDispatch(units=(DeclaredUnit(node="x", kw=1.0),)), "no released node 'x'"),
-        (OptimalDispatch(units=(DeclaredUnit(bus="x", kw=1.0),)), "no bus 'x'"),
-        (OptimalDispatch(units=(DeclaredUnit(bus="645", phases=(1,), kw=1.0),)), "lacks a phase"),
-        (OptimalDispatch(price_per_kwh=(0.1, 0.2)), "2 figures"),
-        (OptimalDispatch(ampacities_a={"nothing": 10.0}), "names 'nothing', which is no line"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(kind: OptimalDispatch, words: str) -> None:
+@pytest.mark.parametrize(("settings", "words"), CASES["dispatch that does not fit"])
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        kind.check(small())
+        OptimalDispatch.model_validate(settings).check(small())
 
 
 def test_impossible_settings_are_refused_when_made() -> None:

@@ -27,6 +27,7 @@ from dp_powerflow.studies.study import Kind
 from support.small import small_config
 from support.studies import random_days, study_of
 
+CASES = json.loads(Path(__file__).with_name("settings.json").read_bytes())
 TWIN: dict[str, Any] = {
     "mode": "twin-network",
     "id": "t1",
@@ -65,16 +66,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- what the release does not publish ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changed", "days"),
-    [
-        ({"also_publish": ["connections"]}, 2),
-        ({"also_publish": ["connections"], "coordinates": "public"}, 2),
-        ({"publish": "network"}, 2),
-        ({}, 1),
-        ({}, 3),
-    ],
-)
+@pytest.mark.parametrize(("changed", "days"), CASES["published more"])
 def test_a_config_that_publishes_more_than_the_release_did_is_refused(
     bare: Path, tmp_path: Path, changed: dict[str, Any], days: int
 ) -> None:
@@ -104,16 +96,7 @@ def test_a_guarantee_that_was_made_smaller_is_not_copied(
         place.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("opf", {"units": [{"bus": "671", "kw": 10.0}]}),
-        ("opf", {"ampacities_a": {"632671": 300.0}}),
-        ("hosting-capacity", {"ampacities_a": {"632671": 300.0}}),
-        ("hosting-capacity", {"ampacities_a": {"632-671": 300.0}}),
-        ("reliability", {"devices": [["632", "671"]]}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "settings"), CASES["names of the file"])
 def test_settings_which_are_published_name_nothing_of_the_file(
     bare: Path, published: Path, tmp_path: Path, kind: str, settings: dict[str, Any]
 ) -> None:
@@ -254,19 +237,10 @@ def test_an_hour_of_free_import_has_no_relative_error() -> None:
 LIMITS: dict[str, Any] = {"v_min_pu": 0.85, "v_max_pu": 1.15, "corrections": 0}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"unit_size": 1e308},
-        {"price_per_kwh": (1e308,)},
-        {"ampacity_a": 1e300},
-        {"v_max_pu": 1e300},
-        {"units": ({"node": "n00", "kw": 1.0, "phases": (2,)},)},
-    ],
-)
+@pytest.mark.parametrize("settings", CASES["beyond reason"])
 def test_settings_beyond_all_reason_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"less than or equal|one phase"):
-        OptimalDispatch(**settings)
+        OptimalDispatch.model_validate(settings)
 
 
 def test_cables_that_no_code_tells_are_refused() -> None:
