@@ -1,4 +1,4 @@
-"""The true network: lines read from light nodes, from capacities, and numbers about another law."""
+"""The true network: lines read from light nodes, and numbers about another law."""
 
 from __future__ import annotations
 

@@ -113,11 +113,9 @@ def test_joint_noise_keeps_its_claim_and_the_audit_is_not_blind(secret: str) -> 
     larger = replace(one, network=max(one.network, other.network), load=max(one.load, other.load))
     exact = true_distance(settings)
     assert exact <= larger.network + larger.load
+    tight, weak = (Sensitivities(d, d, True, "exact, or a planted bug") for d in (exact, exact / 3))
     seen = []
-    for given in (
-        larger,
-        *(Sensitivities(d, d, True, "exact, or a planted bug") for d in (exact, exact / 3)),
-    ):
+    for given in (larger, tight, weak):
         pair = [joint(setting, given) for setting in settings]
         claim = getattr(pair[0].cost(), secret)
         assert claim.proved

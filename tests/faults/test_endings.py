@@ -91,16 +91,11 @@ def ended(body: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, **options)
 
 
-SIGNALLED = [
-    ("os.kill(os.getpid(), 2)", 130),
-    ("os.kill(os.getpid(), 15)", 143),
-    ("os.kill(os.getpid(), 1)", 129),
-    # In a finalizer no exception can be raised.
-    ("type('T', (), {'__del__': lambda self: os.kill(os.getpid(), 15)})()", 143),
-    # What swallows the first signal does not swallow the second.
-    ("exec('try: os.kill(os.getpid(), 15)\\nexcept BaseException: os.kill(os.getpid(), 15)')", 143),
-    ("exec('try: os.kill(os.getpid(), 15)\\nfinally: os.kill(os.getpid(), 2)')", 143),
-]
+SIGNALLED = json.loads(Path(__file__).with_name("signals.json").read_bytes())
+"""Commands and exit codes.
+
+In a finalizer no exception can be raised; what swallows the first signal does not swallow the second.
+"""
 
 
 @pytest.mark.parametrize(("body", "code"), SIGNALLED)

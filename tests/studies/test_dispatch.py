@@ -298,7 +298,7 @@ def test_units_stand_where_they_are_declared() -> None:
 @pytest.mark.parametrize(("settings", "words"), CASES["dispatch that does not fit"])
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        OptimalDispatch.model_validate(settings).check(small())
+        OptimalDispatch.model_validate_json(json.dumps(settings)).check(small())
 
 
 def test_impossible_settings_are_refused_when_made() -> None:

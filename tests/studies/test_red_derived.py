@@ -240,7 +240,7 @@ LIMITS: dict[str, Any] = {"v_min_pu": 0.85, "v_max_pu": 1.15, "corrections": 0}
 @pytest.mark.parametrize("settings", CASES["beyond reason"])
 def test_settings_beyond_all_reason_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"less than or equal|one phase"):
-        OptimalDispatch.model_validate(settings)
+        OptimalDispatch.model_validate_json(json.dumps(settings))
 
 
 def test_cables_that_no_code_tells_are_refused() -> None:
