@@ -88,11 +88,6 @@ def on_true(forger: Forger) -> Path:
     return Path(str(forger.opened.directory))
 
 
-@pytest.fixture(scope="module")
-def on_twin(page_forger: Forger) -> Path:
-    return Path(str(page_forger.opened.directory))
-
-
 def variants(value: Any) -> list[Any]:
     """Other values of one entry: plausible ones first, then those that a parser might let pass."""
     if isinstance(value, bool):
@@ -342,9 +337,10 @@ def test_a_model_without_answers_cannot_carry_invented_costs(forger: Forger) -> 
 
 
 def test_figures_that_do_not_go_with_the_templates_are_found_without_a_traceback(
-    on_true: Path, on_twin: Path, tmp_path: Path
+    on_true: Path, page_forger: Forger, tmp_path: Path
 ) -> None:
     """A warning of the other mode, or the account of the other mode, made jinja2 raise out of `verify`."""
+    on_twin = Path(str(page_forger.opened.directory))
     true, twin = manifest_of(on_true), manifest_of(on_twin)
     true["release"]["warnings"] = ["coordinates"]
     twin["composition"]["network"] = manifest_of(on_true)["composition"]["network"]
