@@ -116,10 +116,10 @@ def test_joint_noise_keeps_its_claim_and_the_audit_is_not_blind(secret: str) -> 
     tight, weak = (Sensitivities(d, d, True, "exact, or a planted bug") for d in (exact, exact / 3))
     seen = []
     for given in (larger, tight, weak):
-        pair = [joint(setting, given) for setting in settings]
-        claim = getattr(pair[0].cost(), secret)
+        first, second = (joint(setting, given) for setting in settings)
+        claim = getattr(first.cost(), secret)
         assert claim.proved
-        seen.append(Pair(*pair, claim).audited())
+        seen.append(Pair(first, second, claim).audited())
     assert seen[0] <= 3.0
     assert 0.6 * 3.0 < seen[1] <= 3.0 < seen[2]
 
