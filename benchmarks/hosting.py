@@ -10,13 +10,12 @@ meters, under a clear sky. Times are wall-clock and processor seconds.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+from hosting_attack import SeenCapacities, path_impedances, true_impedances
 
 import dp_powerflow as dpf
 from dp_powerflow import Feeder, OperatedSolution, OperatedSolver
@@ -149,9 +148,6 @@ def _errors(found: np.ndarray, of: np.ndarray) -> np.ndarray:
 
 
 def _attacked(feeder: Feeder, v_max: float) -> tuple[np.ndarray, np.ndarray]:
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-    from support.hosting_attack import SeenCapacities, path_impedances, true_impedances
-
     study = study_of(feeder, 4, LIGHT)
     solved = solve_days(study.make_solver(1), study.source, 0, nodes="all")
     assert isinstance(solved.solution, OperatedSolution)

@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
+from peer_dispatch import solve_with_cvxpy
 
 import dp_powerflow as dpf
 from dp_powerflow import BatchSolver, Feeder, OperatedSolver
 from dp_powerflow._threads import in_order
 from dp_powerflow.lowlevel import Solver, cores
 from dp_powerflow.studies.dispatch.dispatcher import Dispatched, Dispatcher, Options, Point, Snapshots, Unit
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from support.peer_dispatch import solve_with_cvxpy
 
 STEPS = 48
 PRICE = 0.1

@@ -169,6 +169,7 @@ WRONG: dict[str, tuple[list[tuple[object, ...]], str]] = {
     "fahrenheit": ([(s, 68.0 + k % 24) for k, s in enumerate(hours(48))], "as if in °F, kelvin or tenths"),
     "kelvin": ([(s, 280.0) for s in hours(48)], "give them in °C"),
     "tenths": ([(s, 215.0 - 5 * k) for k, s in enumerate(hours(48))], "give them in °C"),
+    "huge": ([(s, 1.7e308) for s in hours(48)], "give them in °C"),
     "twice": ([(s, 5.0) for s in sorted(hours(48) + hours(1))], "2024-01-01 00:00 .* is there twice"),
     "unsorted": ([(s, 5.0) for s in hours(48)[::-1]], "not in order of time; sort the file"),
     "no stamps": ([("31.1.2024 12:00", 5.0)] * 3, "31.1.2024 12:00"),

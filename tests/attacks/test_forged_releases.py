@@ -6,7 +6,6 @@ what the data owner declares or attests, and the noise itself. A new entry that 
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -40,7 +39,7 @@ from dp_powerflow.manifest.model import (
     digest_of,
     parse_manifest,
 )
-from dp_powerflow.manifest.render import quality_page, registry_bytes
+from dp_powerflow.manifest.render import registry_bytes
 from dp_powerflow.manifest.verify import check_release, manifest_content, open_release, read_manifest
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
@@ -58,7 +57,7 @@ from support.made import Released
 from support.manifest_releases import LAYOUT, load_model, make_release, twin_config
 from support.quality_corpora import Feeder3
 from support.small import small_config
-from support.tampering import failed, leaves, manifest_of, rewrite
+from support.tampering import changed, ends, failed, leaves, manifest_of, rewrite, sealed, value_at
 
 Where = tuple[str | int, ...]
 
@@ -89,11 +88,6 @@ def on_true(forger: Forger) -> Path:
     return Path(str(forger.opened.directory))
 
 
-@pytest.fixture(scope="module")
-def on_twin(page_forger: Forger) -> Path:
-    return Path(str(page_forger.opened.directory))
-
-
 def variants(value: Any) -> list[Any]:
     """Other values of one entry: plausible ones first, then those that a parser might let pass."""
     if isinstance(value, bool):
@@ -110,18 +104,6 @@ def variants(value: Any) -> list[Any]:
     return [f"{value}x", value[:-1], value.swapcase(), "", 0]
 
 
-def value_at(content: Any, path: Where) -> Any:
-    for key in path:
-        content = content[key]
-    return content
-
-
-def changed(content: Any, path: Where, value: Any) -> Any:
-    other = copy.deepcopy(content)
-    value_at(other, path[:-1])[path[-1]] = value
-    return other
-
-
 def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
@@ -132,7 +114,7 @@ ATTESTED = OF_POLICY | {
     ("declared_public", "node_scales", "factor"),
     ("internal_report", "sha256"),
     *(("declared_public", "net_loads", name) for name in ("floor_kw", "most_export")),
-    *(("publication", name) for name in ("publisher", "license", "citation")),
+    *(("publication", name) for name in ("publisher", "license", "citation", "require_signatures")),
 }
 
 
@@ -254,18 +236,6 @@ def tiny() -> dict[str, Any]:
     return content
 
 
-def some_leaves(value: Any, path: Where = ()) -> Iterator[Where]:
-    """Every entry, of a list of many numbers the first and the last."""
-    if isinstance(value, dict | list):
-        keys: Any = list(value) if isinstance(value, dict) else range(len(value))
-        if isinstance(value, list) and len(value) > 2 and not isinstance(value[0], dict | str):
-            keys = (0, len(value) - 1)
-        for key in keys:
-            yield from some_leaves(value[key], (*path, key))
-    else:
-        yield path
-
-
 def text(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":")) + "\n"
 
@@ -285,7 +255,7 @@ def test_a_changed_entry_of_the_model_is_found_unless_it_is_noise_or_says_where_
 ) -> None:
     assert accepted(text(tiny))
     left = set()
-    for path in some_leaves(tiny):
+    for path in leaves(tiny, ends):
         value = value_at(tiny, path)
         # Numbers of a list are compared within a share of the largest of them.
         for other in variants(value)[: 3 if isinstance(path[-1], int) else None]:
@@ -301,7 +271,7 @@ DECLARED |= {("options", name) for name in ("bounds", "use_scale", "variance_flo
 def test_a_forger_who_derives_the_model_anew_can_only_declare_and_draw(tiny: dict[str, Any]) -> None:
     """Whatever else he changes, sensitivities, noise scales, grids and budgets included, is found."""
     kinds = set()
-    for path in some_leaves(tiny):
+    for path in leaves(tiny, ends):
         value = value_at(tiny, path)
         for other in variants(value)[:4]:
             try:
@@ -337,22 +307,13 @@ def test_queries_are_those_that_the_public_options_ask(tiny: dict[str, Any]) -> 
         assert not accepted(text(tiny | {"queries": forged}))
 
 
-SPELLINGS = {
-    "twice": ("{", '{"epsilon":0.01,'),
-    "4.00": ('"epsilon":4.0', '"epsilon":4.00'),
-    "4": ('"epsilon":4.0', '"epsilon":4'),
-    "NaN": ('"epsilon":4.0', '"epsilon":NaN'),
-    "1e-400": ('"epsilon":4.0', '"epsilon":1e-400'),
-    "text": ('"delta":1e-05', '"delta":"1e-05"'),
-    "other digits": ('"n_days":2', '"n_days":٢'),
-    "true": ('"weight":1.0', '"weight":true'),
-    "no newline": ("\n", ""),
-}
+CASES = json.loads(Path(__file__).with_name("forged_cases.json").read_bytes())
+"""Spellings of a model, old and new; statements beside a guarantee that no config can declare."""
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("spelling", CASES["spellings"])
 def test_a_model_in_another_spelling_is_not_read(tiny: dict[str, Any], spelling: str) -> None:
-    old, new = SPELLINGS[spelling]
+    old, new = CASES["spellings"][spelling]
     assert old in text(tiny)
     assert not accepted(text(tiny).replace(old, new, 1))
 
@@ -376,9 +337,10 @@ def test_a_model_without_answers_cannot_carry_invented_costs(forger: Forger) -> 
 
 
 def test_figures_that_do_not_go_with_the_templates_are_found_without_a_traceback(
-    on_true: Path, on_twin: Path, tmp_path: Path
+    on_true: Path, page_forger: Forger, tmp_path: Path
 ) -> None:
     """A warning of the other mode, or the account of the other mode, made jinja2 raise out of `verify`."""
+    on_twin = Path(str(page_forger.opened.directory))
     true, twin = manifest_of(on_true), manifest_of(on_twin)
     true["release"]["warnings"] = ["coordinates"]
     twin["composition"]["network"] = manifest_of(on_true)["composition"]["network"]
@@ -542,20 +504,10 @@ def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, page_for
     named = replace(opened.corpus.nodes, ids=("bus650.1", "bus632.1", "bus671.1", "bus680.1"))
     encoded = encode_nodes(opened.corpus.layout, str(opened.corpus.release_id), named)
     (path / "nodes.parquet").write_bytes(encoded)
-    _reseal(path)
-    assert failed(path) == {"voltages"}
+    assert "voltages" in sealed(path)
 
 
-HEADING = "Utility.\n\n## What is protected\n\nEverything: epsilon is 0.001.\n\nLicense"
-
-
-STATED_BESIDE = (
-    *({"publisher": HEADING}, {"publisher": "x" * 201}, {"citation": "Cite\tme"}),
-    {"url": "https://a.example/\n\n# Proved by an auditor"},
-)
-
-
-@pytest.mark.parametrize("stated", STATED_BESIDE, ids=["heading", "long", "tab", "address"])
+@pytest.mark.parametrize("stated", CASES["stated"].values(), ids=CASES["stated"])
 def test_what_no_config_can_declare_of_the_publication_is_found(
     page_forger: Forger, stated: dict[str, str]
 ) -> None:
@@ -570,19 +522,3 @@ def test_a_publisher_cannot_write_markup_into_the_card(tmp_path: Path) -> None:
     card = make_release(tmp_path, chosen, load_model()).path / "README.md"
     (line,) = (text for text in card.read_text().splitlines() if text.startswith("Publisher: "))
     assert line.startswith(r"Publisher: \*\*Proved\*\* \<h1\>epsilon = 0\</h1\> \[x\](https://a.example). ")
-
-
-def _reseal(path: Path) -> None:
-    """Pages and hashes that fit whatever the tables hold now."""
-    from dp_powerflow.manifest.render import croissant_bytes
-
-    opened = open_release(path, manifest_content(path))
-    page = quality_page(path, opened.corpus, opened.hashes, parse_manifest(opened.raw))
-    assert page is not None
-    (path / "quality.html").write_bytes(page)
-    manifest = manifest_of(path)
-    for name in ("nodes.parquet", "quality.html"):
-        manifest["files"][name] = sha256((path / name).read_bytes())
-    (path / "croissant.json").write_bytes(croissant_bytes(parse_manifest(manifest), manifest["files"]))
-    manifest["files"]["croissant.json"] = sha256((path / "croissant.json").read_bytes())
-    rewrite(path, manifest, sealed=True)

@@ -6,6 +6,7 @@ compares what is built. On ffefb60 this held where taps, loads and charging were
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ from support.small_circuits import script
 from support.tiny_feeder import two_lines
 
 LINE = "New Line.secret bus1=source bus2=a {figures} length={length!r} units=km"
+CASES: dict[str, Any] = json.loads(Path(__file__).with_name("opendss_cases.json").read_bytes())
+"""Files that freeze or state what was solved, what no twin models or holds, and tables of loads.
+
+An exported snapshot has taps and no RegControl, a saved circuit the steps that a control left: a bit of the
+lines per step; no tap file could have declared the tap of an AutoTrans.
+"""
 OWN = "r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4"
 
 
@@ -69,14 +76,7 @@ def test_taps_are_solved_on_the_twin(tmp_path: Path, protected: Protected) -> No
     assert twin.taps_from == "solved once at nominal load, then frozen"
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        "Solve mode=snapshot\nRegControl.creg.enabled=no",
-        "_SolveNoControl\n_SampleControls\n_DoControlActions\nDisable RegControl.creg",
-        "So\nEdit RegControl.creg enabled=false",
-    ],
-)
+@pytest.mark.parametrize("end", CASES["ends that freeze"])
 def test_a_file_that_solves_and_disables_its_regulator_gives_nothing_away(tmp_path: Path, end: str) -> None:
     """On ffefb60 the tap that the file's own solution left was the twin's: 1.06875 against 1.075."""
     one, other = neighbours(tmp_path, end=end)
@@ -84,18 +84,7 @@ def test_a_file_that_solves_and_disables_its_regulator_gives_nothing_away(tmp_pa
     assert_twins_agree(one, other)
 
 
-LITERAL = """New Transformer.reg phases=3 windings=2 buses=[b r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
-Edit Transformer.reg wdg=2 tap=1.05625
-New Load.three bus1=r phases=3 kv=12.47 kw=20"""
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"tap": "taps=[1 1.05625]", "end": "Disable RegControl.creg"},
-        {"regulated": False, "more": LITERAL},  # an exported snapshot has taps and no RegControl
-    ],
-)
+@pytest.mark.parametrize("parts", CASES["literal taps"])
 def test_a_tap_that_no_enabled_regulator_moves_must_be_declared(
     tmp_path: Path, parts: dict[str, Any]
 ) -> None:
@@ -173,17 +162,7 @@ def test_a_twin_is_operated_by_the_file_s_controls_to_public_steps(tmp_path: Pat
     assert operation.refused == one.as_operated.refused == ()
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "New PVSystem.p bus1=b phases=3 kv=12.47\nNew ExpControl.e pvsystemlist=[p]",
-        "New PVSystem.p bus1=b phases=3 kv=12.47\nNew InvControl.i mode=dynamicreaccurr derlist=[pvsystem.p]",
-        "New Capacitor.c bus1=b phases=3 kvar=90 kv=12.47 numsteps=2\n"
-        "New CapControl.cc element=line.b capacitor=c type=kvar",
-        "New Storage.s bus1=b phases=3 kv=12.47\nNew Capacitor.c bus1=b phases=3 kvar=90 kv=12.47\n"
-        "New CapControl.cc element=storage.s capacitor=c type=voltage",
-    ],
-)
+@pytest.mark.parametrize("more", CASES["not modelled"])
 def test_what_the_solver_does_not_model_is_refused_on_a_twin_too(tmp_path: Path, more: str) -> None:
     """A control that the twin cannot have must not vanish."""
     feeder = written(tmp_path, 8.0, more=more)
@@ -206,16 +185,7 @@ def test_line_drop_settings_are_rounded_to_a_volt_and_named(tmp_path: Path) -> N
     assert any("line-drop settings R, X" in note and "not protected" in note for note in twin.notes)
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"end": "New EnergyMeter.m element=line.secret\nAllocateLoads", "load": "xfkva=4000"},
-        {"end": "allocate"},
-        {"end": "Estimate"},
-        {"load": "xfkva=4000 allocationfactor=0.71934"},
-        {"load": "kwh=900000 kwhdays=30 cfactor=3.1234"},
-    ],
-)
+@pytest.mark.parametrize("parts", CASES["allocated"])
 def test_allocated_loads_are_refused_without_a_declared_table(tmp_path: Path, parts: dict[str, str]) -> None:
     """On ffefb60 loads that AllocateLoads had fitted were the twin's: 1571.2375402 kW and 1564.4540864."""
     one, other = neighbours(tmp_path, **parts)
@@ -229,17 +199,7 @@ def test_allocated_loads_are_refused_without_a_declared_table(tmp_path: Path, pa
     assert other.loads == one.loads
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("load,kw,kvar\none,1,1\n", "must have the columns name, kw, kvar"),
-        ("name,kw,kvar\none,1,1\n", "lacks load 'two'"),
-        ("name,kw,kvar\none,1,1\nONE,2,2\n", "line 3: every load has one row"),
-        ("name,kw,kvar\none,many,1\n", "line 2: kw and kvar must be numbers"),
-        ("name,kw,kvar\none,inf,1\n", "must be finite"),
-        ("name,kw,kvar\none,1,1\ntwo,1,1\nthree,1,1\n", "names 'three', a load which"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), CASES["bad load tables"])
 def test_bad_load_tables_are_refused(tmp_path: Path, content: str, message: str) -> None:
     written(tmp_path, 8.0)
     table = tmp_path / "loads.csv"
@@ -277,27 +237,13 @@ def test_total_charging_of_a_line_of_length_one_is_not_in_the_twin(tmp_path: Pat
     assert abs(more.y - twin_of(feeders[0], record, charged).y).max() > 0.0
 
 
-AUTO = "New AutoTrans.reg phases=3 windings=2 buses=[b r] kvs=[12.47 13.8] kvas=[9000 9000] xhx=1"
-REFUSED = {
-    "New Fault.f bus1=b phases=1 r=3.1234": "fault.f",
-    "New UPFC.u bus1=b bus2=e phases=1": "upfc.u",
-    "New GICTransformer.g bush=b busx=e phases=3 r1=0.1 r2=0.1": "gictransformer.g",
-    # Its tap passed, and no tap file could have declared it.
-    f"{AUTO}\nEdit AutoTrans.reg wdg=2 tap=1.05": "element 'autotrans.reg', whose figures would stay",
-    # A saved circuit states the steps that a control left: one bit of the lines per step.
-    "New Capacitor.bank bus1=b phases=3 kvar=[300 300] kv=12.47 numsteps=2 states=[1 0]": "has open steps",
-    # It ended in a ValueError that quoted the file.
-    "MakeBusList\nSetkVBase bus=b kvll=(12 0.47 +)": "must state a plain number",
-}
-
-
-@pytest.mark.parametrize("more", REFUSED)
+@pytest.mark.parametrize("more", CASES["in no twin"])
 def test_what_no_twin_may_hold_is_refused(more: str) -> None:
     """On ffefb60 the resistance of a Fault was in the twin, unprotected and unnamed."""
     one = feeder(1.0)
     assert isinstance(one.origin, DssOrigin)
     changed = replace(one, origin=DssOrigin((*one.origin.commands, *more.splitlines())))
-    with pytest.raises(FeederError, match=REFUSED[more]):
+    with pytest.raises(FeederError, match=CASES["in no twin"][more]):
         record_of(changed)
 
 

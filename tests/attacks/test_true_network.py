@@ -1,4 +1,4 @@
-"""The true network: lines read from light nodes, from capacities, and numbers about another law."""
+"""The true network: lines read from light nodes, and numbers about another law."""
 
 from __future__ import annotations
 
@@ -9,38 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow import BatchSolver, OperatedSolution, PrivateState, StreamKey, TwinDesign, draw_twin
+from dp_powerflow import BatchSolver, PrivateState, StreamKey
 from dp_powerflow._certify import evidence_lines
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.sources import Rebuilder, open_feeder
-from dp_powerflow.lowlevel import (
-    ClassLaw,
-    LoadSampler,
-    Network,
-    Quantity,
-    nominal_law,
-    parameters_of,
-    solve_days,
-)
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.lowlevel import ClassLaw, LoadSampler, Network, nominal_law, solve_days
 from dp_powerflow.manifest.build import make_statement
 from dp_powerflow.manifest.render import certificate_html
 from dp_powerflow.manifest.true import LEAST_SHARE
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.modes.true import TrueMode, light_nodes, middle_load_kw
-from dp_powerflow.studies.hosting import HostingCapacity
-from dp_powerflow.twin.draw import draw_twin as draw_record
-from support.hosting_attack import SeenCapacities, path_impedances, true_impedances
 from support.line_feeders import SERIES, chain
 from support.manifest_releases import LAYOUT, config, load_model, make_inputs
 from support.small import small_config
 from support.small_circuits import script
-from support.studies import random_days, study_of
-from support.tiny_feeder import two_lines
 
 NODES = 7
 LIGHT = 2
@@ -170,70 +157,3 @@ def test_rows_about_another_law_are_marked_in_text_and_json(random_q: bool) -> N
     for printed in table - bounds:
         assert printed.startswith("formula as printed, not a bound here")
         assert (MARK in printed) is random_q
-
-
-HOURS, LIGHT_LOAD, V_MAX = 24, 0.1, 1.08
-NEAR = 0.05
-DESIGN = TwinDesign(epsilon=1.0, change=0.05)
-COARSE = TwinDesign(epsilon=1.0, change=0.2)
-
-
-def attacked(feeder: Feeder) -> tuple[np.ndarray, np.ndarray]:
-    """(node,) resistances that the attack finds, and those of the network, at light load [p.u.]."""
-    study = study_of(feeder, random_days(feeder, 4, HOURS, LIGHT_LOAD))
-    solved = [solve_days(study.make_solver(1), study.source, block, nodes="all") for block in range(2)]
-    v = np.concatenate([each.solution.v for each in solved])
-    seen = []
-    for factor in (1.0, 0.9):
-        kind = HostingCapacity(v_max_pu=V_MAX, v_min_pu=0.7, power_factor=factor, reactive="injected")
-        hosted = kind.capacities(study, workers=1)
-        seen.append(SeenCapacities.of(hosted, v))
-    noon = solved[0].solution
-    assert isinstance(noon, OperatedSolution)
-    true = true_impedances(feeder, noon.taps[HOURS // 2], study.released[hosted.places])
-    return path_impedances(seen[0], seen[1], V_MAX).real, true.real
-
-
-def errors(found: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Relative errors; what the attack cannot say is wrong."""
-    return np.where(np.isnan(found), np.inf, np.abs(found / of - 1.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ieee13", "ieee123"])
-def test_capacities_of_the_true_network_give_back_most_path_resistances(name: str) -> None:
-    found = errors(*attacked(open_feeder(name)))
-    assert np.mean(found <= NEAR) > 0.5
-    assert np.median(found) <= NEAR
-
-
-@pytest.mark.slow
-def test_capacities_of_a_twin_tell_no_more_of_the_true_network_than_the_twin() -> None:
-    feeder = open_feeder("ieee123")
-    twin = draw_twin(feeder, COARSE, key=StreamKey.from_insecure_seed(4)).feeder
-    found, of_twin = attacked(twin)
-    _, true = attacked(feeder)
-    assert np.median(errors(found, of_twin)) <= NEAR
-    noise = errors(of_twin, true)
-    good = errors(found, of_twin) <= NEAR
-    # Where the attack works, it is as far from the truth as the twin, which is published anyway.
-    assert np.median(noise[good]) > 0.02
-    assert np.median(errors(found, true)[good]) >= 0.8 * np.median(noise[good])
-
-
-def test_two_true_networks_with_one_twin_record_have_the_same_findings() -> None:
-    one, other = two_lines(coded="3.0"), two_lines(coded="3.15")
-    parameters = parameters_of(Rebuilder(one, DESIGN.protected), DESIGN)
-    record = draw_record(parameters, DESIGN, StreamKey.from_insecure_seed(5))
-    assert sum(key.quantity is Quantity.RESISTANCE for key in record.positions) == 2
-    twins = [record.feeder(Rebuilder(true, DESIGN.protected)) for true in (one, other)]
-    kind = HostingCapacity(per_day=True)
-    true, changed, *found = (
-        kind.find(study_of(feeder, random_days(one, 2, HOURS, 0.3)), workers=1)
-        for feeder in (one, other, *twins)
-    )
-    assert true.figures != changed.figures
-    assert found[0].figures == found[1].figures
-    assert found[0].tables.keys() == found[1].tables.keys()
-    for name, table in found[0].tables.items():
-        assert table.equals(found[1].tables[name])

@@ -9,7 +9,6 @@ own, taps and states that controls left, coordinates, columns that no twin reads
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +19,8 @@ from dp_powerflow import Feeder, Protected
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.parameters import frame_and_parameters
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.pandapower.parameters import _source_of
-from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
-from support import pandapower_nets
 from support.attacks import assert_twins_agree
-from support.pandapower_nets import CABLE, CODES, EVERYTHING, LENGTHS, differing
+from support.small_circuits import script
 
 COVERED = Protected(transformers=True, capacitors=True, pv=True)
 CHOICES = [
@@ -59,48 +55,38 @@ class Shown:
     switched: bool
 
 
+LINES = {
+    "code": "linecode=one length={length!r} units=km",
+    "unitless": "r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length={length!r}",
+    "matrices": MATRICES.format(r=0.4, m=0.15, x=0.9) + " length={length!r} units=km",
+    "coupled": MATRICES.format(r=0.3, m=0.28, x=0.3) + " length={length!r} units=mi",
+}
+
+
 def feeder(shown: Shown, hidden: Hidden) -> Feeder:
-    lengths, below = hidden.factors(len(shown.lines) + 2, 0.4), hidden.factors(4, 4e-6)
-    commands = [
-        "New Circuit.c basekv=12.47 bus1=b0 pu=1.02 r1=0.5 x1=1.5 r0=0.5 x0=1.5",
-        "New Linecode.one nphases=3 r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 units=km",
-        "New Linecode.two nphases=3 r1=0.2 x1=0.5 r0=0.7 x0=1.6 c1=11 c0=5 units=km",
+    lengths, factors = hidden.factors(len(shown.lines) + 2, 0.4), hidden.factors(4, 4e-6)
+    last, xhl, bank, regulator = f"b{len(shown.lines)}", lengths[-1], "", ""
+    lines = [
+        f"New Line.l{k} bus1=b{k} bus2=b{k + 1} {LINES[kind].format(length=1.5 * factor)}"
+        for k, (kind, factor) in enumerate(zip(shown.lines, lengths, strict=False))
     ]
-    for k, (kind, factor) in enumerate(zip(shown.lines, lengths, strict=False)):
-        ends, length = f"bus1=b{k} bus2=b{k + 1}", 1.5 * factor
-        figures = {
-            "code": f"linecode=one length={length!r} units=km",
-            "unitless": f"r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=9 c0=4 length={length!r}",
-            "matrices": f"{MATRICES.format(r=0.4, m=0.15, x=0.9)} length={length!r} units=km",
-            "coupled": f"{MATRICES.format(r=0.3, m=0.28, x=0.3)} length={length!r} units=mi",
-        }[kind]
-        commands.append(f"New Line.l{k} {ends} {figures}")
-    last = f"b{len(shown.lines)}"
-    commands += [f"New Line.twin{k} bus1={last} bus2=t{k} linecode=one length=1 units=km" for k in range(2)]
     if shown.regulated:
-        xhl = lengths[-1]
-        commands += [
-            "New Transformer.reg phases=3 windings=2 kvs=[12.47 12.47] kvas=[5000 5000] "
-            f"buses=[{last} r] xhl={xhl!r} %rs=[{0.2 * xhl!r} {0.2 * xhl!r}] "
-            f"taps=[1 {1.0 + 0.00625 * hidden.tap!r}]",
-            "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=500",
-            "New Load.behind bus1=r phases=3 kv=12.47 kw=100 kvar=30",
-        ]
+        tap = 1.0 + 0.00625 * hidden.tap
+        regulator = script("property_regulator", last=last, xhl=xhl, rs=0.2 * xhl, tap=tap)
     if shown.switched:
-        commands += [
-            f"New Capacitor.bank bus1={last} phases=3 kv=12.47 kvar={300 * lengths[-2]!r} "
-            f"states=[{int(hidden.closed)}]",
-            "New CapControl.cc element=line.l0 capacitor=bank type=kvar onsetting=200 offsetting=-100",
-        ]
-    commands += [
-        f"New Load.end bus1={last} phases=3 kv={12.47 * below[0]!r} kw={shown.load_kw * below[1]!r} "
-        f"kvar={90 * below[2]!r} vminpu={0.9 * below[3]!r}",
-        f"New PVSystem.roof bus1={last} phases=3 kv=12.47 kva={50 * lengths[0]!r} pmpp={40 * lengths[0]!r}",
-        "Set VoltageBases=[12.47]",
-        "CalcVoltageBases",
-        *(f"SetBusXY bus=b{k} x={1000 * lengths[k]!r} y=0" for k in range(2)),
-    ]
-    return read_dss(DssOrigin(tuple(commands)), name="c")
+        bank = script("property_bank", last=last, kvar=300 * lengths[-2], closed=int(hidden.closed))
+    text = script(
+        "property",
+        lines="\n".join(lines),
+        last=last,
+        regulator=regulator,
+        bank=bank,
+        below=[figure * k for figure, k in zip((12.47, shown.load_kw, 90, 0.9), factors, strict=True)],
+        kva=50 * lengths[0],
+        pmpp=40 * lengths[0],
+        x=[1000 * length for length in lengths[:2]],
+    )
+    return read_dss(DssOrigin(tuple(text.splitlines())), name="c")
 
 
 lines = st.lists(st.sampled_from(["code", "unitless", "matrices", "coupled"]), min_size=1, max_size=4)
@@ -122,59 +108,3 @@ def test_the_same_frame_and_levels_give_the_same_twin(
     assert frames[0] == frames[1]
     if one.seed != other.seed:
         assert_twins_agree(first, second, protected)
-
-
-# ---------------------------------------------------------------------------------- nets of pandapower
-
-
-def net_of(seed: int, protected: Protected, *, by_phase: bool) -> Any:
-    """One of two nets; what is not in the frame of its twins follows from the seed."""
-    rng = np.random.default_rng(seed)
-
-    def factor(spread: float) -> float:
-        return float(np.exp(rng.uniform(-spread, spread)))
-
-    covered = {"own": True, "cable": True, "vk": protected.transformers, "roof": protected.pv}
-    covered |= {} if by_phase else {"bank": protected.capacitors}
-    factors = {name: factor(0.4 if hidden else 4e-9) for name, hidden in covered.items()}
-    net = pandapower_nets.unbalanced_net(**factors) if by_phase else pandapower_nets.small_net(**factors)
-    # Below the public steps.
-    net.load["p_mw"] *= factor(4e-6)
-    net.bus["vn_kv"] *= factor(4e-7)
-    net.trafo["pfe_kw"] *= factor(4e-6)
-    net.trafo["shift_degree"] += rng.uniform(-1.0, 1.0)
-    net.ext_grid["va_degree"] = rng.uniform(-1e-9, 1e-9)
-    # What no twin reads: results, coordinates, limits, other columns and tables, settings of the solver.
-    net.line["max_i_ka"], net.line["owner"] = rng.uniform(0.1, 0.9), seed
-    net.sgen["q_mvar"], net.sgen["scaling"] = rng.uniform(0.0, 0.1), rng.uniform(0.5, 1.5)
-    net.bus["geo"] = f'{{"coordinates": [{rng.uniform()}, {rng.uniform()}], "type": "Point"}}'
-    net.res_bus["vm_pu"] = rng.uniform(0.9, 1.1, len(net.bus))
-    measured = net.load.assign(p_mw=net.load["p_mw"] * factor(0.4))
-    net["measured"] = measured.drop(columns="in_service")
-    net["user_pf_options"] = {"max_iteration": seed}
-    return net
-
-
-@pytest.mark.slow
-@settings(max_examples=12, deadline=None, derandomize=True)
-@given(
-    st.lists(st.integers(0, 2**31 - 1), min_size=2, max_size=2, unique=True),
-    st.booleans(),
-    st.sampled_from([EVERYTHING, LENGTHS, CODES]),
-)
-def test_the_same_frame_and_levels_of_a_net_give_the_same_twin(
-    seeds: list[int], by_phase: bool, protected: Protected
-) -> None:
-    pytest.importorskip("pandapower")
-    first, second = (pandapower_nets.feeder_of(net_of(seed, protected, by_phase=by_phase)) for seed in seeds)
-    frames = []
-    for each in (first, second):
-        assert isinstance(each.origin, PandapowerOrigin)
-        assert each.origin.by_phase == by_phase
-        frames.append(pandapower_nets.net_content(_source_of(each.origin, protected).frame(declared=False)))
-    assert frames[0] == frames[1]
-    levels, code = pandapower_nets.levels_of(first, protected), "NAYY" if by_phase else CABLE
-    assert levels != pandapower_nets.levels_of(second, protected)
-    twins = [pandapower_nets.twin_of(each, protected, levels, code) for each in (first, second)]
-    assert differing(first, second)
-    assert differing(*twins) == []

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from dp_powerflow import Feeder, StreamKey, open_feeder
-from dp_powerflow.evidence import calibration
 from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence
 from dp_powerflow.lowlevel import LoadLaw, Network, OperatingSet, network_facts
-from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from support.laws import nominal_days
 from support.synthetic import write_synthetic
 
@@ -26,32 +22,6 @@ def medium(tmp_path_factory: pytest.TempPathFactory) -> Feeder:
 def evidence_of(network: Network, law: LoadLaw) -> Evidence:
     policy = Policy(radius=1e-10, epsilon=50.0, delta=0.9, days=1, calibration_days=24)
     return collect_evidence(Instance(network, law), policy, StreamKey.from_insecure_seed(0))
-
-
-@pytest.mark.campaign
-def test_evidence_of_the_sparse_path_is_that_of_the_dense_one(
-    medium: Feeder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    law = nominal_days(medium, 3)
-    monkeypatch.setattr(calibration, "_POINTS", 6)
-    large = Network(medium)
-    assert large.large
-    with monkeypatch.context() as patch:
-        patch.setattr(Network, "y_reduced", property(lambda _: pytest.fail("made a dense network")))
-        patch.setattr(JacobianBatch, "y_reduced", property(lambda _: pytest.fail("made a dense matrix")))
-        sparse = evidence_of(large, law)
-    monkeypatch.setattr(calibration, "JacobianBatch", partial(JacobianBatch, dense_up_to=10_000))
-    dense = evidence_of(Network(medium, dense_up_to=10_000), law)
-    for of_sparse, of_dense in zip(sparse.rows, dense.rows, strict=True):
-        assert of_sparse.mode == of_dense.mode
-        assert of_sparse.day.violations == of_dense.day.violations
-        if of_dense.day.epsilon is not None:
-            # The gap of the proof is 1 % on either path.
-            assert of_sparse.day.epsilon == pytest.approx(of_dense.day.epsilon, rel=0.03)
-    assert [row.day.epsilon is not None for row in sparse.rows] == [False, True, True]
-    assert [item.holds for item in sparse.assumptions] == [item.holds for item in dense.assumptions]
-    assert sparse.monte_carlo.operating.delta > dense.monte_carlo.operating.delta  # norms are charged
-    assert sparse.monte_carlo.operating.mu == pytest.approx(dense.monte_carlo.operating.mu, rel=0.015)
 
 
 def test_every_bound_pays_for_the_norms(medium: Feeder) -> None:

@@ -19,18 +19,17 @@ from typer.testing import CliRunner
 from dp_powerflow import Ledger, PrivateState, _files, cli
 from dp_powerflow._files import create_once, is_temporary, remove_temporaries, whole_file, write_private
 from dp_powerflow._parallel import Local, cluster
-from dp_powerflow._parallel.cluster import refuse_unfit_workers
 from dp_powerflow._parallel.local import Failure, Sealed
 from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.cli import app
-from dp_powerflow.errors import ConfigError, CorpusError, FeederError, PrivacyError, PrivateStateError
+from dp_powerflow.errors import CorpusError, FeederError, PrivacyError
 from dp_powerflow.pipeline import plan as planning
 from dp_powerflow.pipeline import release as run_module
 from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.store import AnchorFile, LedgerStore
+from dp_powerflow.privacy.ledger.store import LedgerStore
 from support import ledgers
 from support.small import small_config
 
@@ -92,16 +91,11 @@ def ended(body: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, **options)
 
 
-SIGNALLED = [
-    ("os.kill(os.getpid(), 2)", 130),
-    ("os.kill(os.getpid(), 15)", 143),
-    ("os.kill(os.getpid(), 1)", 129),
-    # In a finalizer no exception can be raised.
-    ("type('T', (), {'__del__': lambda self: os.kill(os.getpid(), 15)})()", 143),
-    # What swallows the first signal does not swallow the second.
-    ("exec('try: os.kill(os.getpid(), 15)\\nexcept BaseException: os.kill(os.getpid(), 15)')", 143),
-    ("exec('try: os.kill(os.getpid(), 15)\\nfinally: os.kill(os.getpid(), 2)')", 143),
-]
+SIGNALLED = json.loads(Path(__file__).with_name("signals.json").read_bytes())
+"""Commands and exit codes.
+
+In a finalizer no exception can be raised; what swallows the first signal does not swallow the second.
+"""
 
 
 @pytest.mark.parametrize(("body", "code"), SIGNALLED)
@@ -374,25 +368,6 @@ def test_a_fault_after_the_commit_does_not_say_that_nothing_was_spent(
     assert "which never charges twice" in str(caught.value)
 
 
-class Unfit:
-    """A cluster with one worker that does not answer."""
-
-    def wait_for_workers(self, count: int, timeout: float) -> None:
-        """It is there."""
-
-    def run(self, *asked: object, on_error: str) -> dict[str, object]:
-        return {"tcp://there": OSError()}
-
-
-@pytest.mark.parametrize(("first", "said"), [(True, "nothing was spent"), (False, "never charges twice")])
-def test_a_cluster_that_is_unfit_in_the_middle_says_how_to_resume(first: bool, said: str) -> None:
-    pytest.importorskip("distributed")
-    with pytest.raises(ConfigError, match="not fit for this run") as caught:
-        refuse_unfit_workers(Unfit(), first=first)
-    assert said in str(caught.value)
-    assert ("nothing was spent" in str(caught.value)) == first
-
-
 def test_a_refused_feeder_of_a_fleet_speaks_for_itself_alone() -> None:
     refused = "choose another scale; nothing was spent"
     assert of_one_feeder(refused, paid=False) == "choose another scale; nothing was spent on its network"
@@ -443,26 +418,3 @@ def test_no_memory_in_a_worker_is_a_sentence() -> None:
     found = Sealed(Large()).attempt(0)
     assert isinstance(found, Failure)
     assert str(found.error).startswith("there is not enough memory; ")
-
-
-@pytest.mark.slow
-def test_a_full_disk_after_a_charge_says_what_was_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The ledger has both charges, and then there is no room for its anchor."""
-    config = small_config(tmp_path, release={"days": 20})
-    real = AnchorFile.write
-
-    def write(self: AnchorFile, number: int, mac: str) -> None:
-        if number > 0:
-            raise PrivateStateError("the disk is full")
-        real(self, number, mac)
-
-    monkeypatch.setattr(AnchorFile, "write", write)
-    with pytest.raises(PrivacyError, match="which never charges twice") as caught:
-        run_release(config, engine=Local(1))
-    assert "nothing was spent" not in str(caught.value)
-    monkeypatch.undo()
-    for _ in range(2):
-        assert len(Ledger.inspect(tmp_path / "state").spends()) == 2
-        run_release(config, engine=Local(1))

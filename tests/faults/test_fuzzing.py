@@ -37,7 +37,7 @@ CASES = {
     **dict.fromkeys(("OpenDSS", "OpenDSS, all problems", "gridfm table"), 6),
     "meters, long Parquet": 40,
 }
-USUAL = 10
+USUAL = 6
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,8 @@ NO_TEXT = list(OTHER_FILES)[:9]
 FEEDERS, NO_FEEDER = ("OpenDSS", "pandapower"), list(OTHER_FILES)[5:10]
 
 
-@pytest.mark.parametrize("name", [name for name in DOORS if name != "scheduler"])
+# A listed file of a release is held against its hash, whatever it is.
+@pytest.mark.parametrize("name", [name for name in DOORS if name != "scheduler" and ", verified" not in name])
 def test_a_file_of_another_kind_is_refused_in_a_sentence(world: World, name: str) -> None:
     door = opened(world, name)
     for kind, change in OTHER_FILES.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -260,22 +259,6 @@ def test_a_file_is_hashed_once_until_it_changes_and_never_without_a_list_or_if_t
     flipped(release / DATA)
     with pytest.raises(CorpusError, match="fetch it again"):
         first.voltages(range(1))
-
-
-def test_a_process_that_takes_windows_hashes_what_it_reads_once(release: Path, hashed: list[int]) -> None:
-    pytest.importorskip("torch")
-    windows = dpf.open_corpus(release).windows(4, cache_mb=1e-6)
-    windows[0]
-    hashed.clear()
-    storage._sound.clear()  # as in a process that was spawned
-    spawned = pickle.loads(pickle.dumps(windows))
-    spawned[0]
-    spawned[1]
-    assert len(hashed) == 1
-    flipped(release / DATA)
-    storage._sound.clear()
-    with pytest.raises(CorpusError, match="fetch it again"):
-        pickle.loads(pickle.dumps(windows))[0]
 
 
 def test_a_file_that_the_manifest_does_not_list_is_none_of_the_release(release: Path) -> None:

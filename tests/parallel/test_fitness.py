@@ -116,3 +116,7 @@ def test_workers_that_do_not_come_or_cannot_answer_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"tcp://w:1: cannot say what it has \(AttributeError\)") as caught:
         refuse_unfit_workers(Odd(late=False))
     assert "0.73" not in str(caught.value)
+    assert "nothing was spent" in str(caught.value)
+    with pytest.raises(ConfigError, match="never charges twice") as caught:  # how to resume, in the middle
+        refuse_unfit_workers(Odd(late=False), first=False)
+    assert "nothing was spent" not in str(caught.value)

@@ -14,7 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow import BatchSolver, Config, Feeder, StreamKey
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.lowlevel import BusGraph, Study
+from dp_powerflow.lowlevel import Study
 from dp_powerflow.manifest.model import DIGEST, ReleaseError, canonical_json, digest_of
 from dp_powerflow.pipeline.deriving.derived import card_bytes, open_files, parse
 from dp_powerflow.pipeline.modes.twin import released_connections
@@ -23,11 +23,11 @@ from dp_powerflow.studies.dispatch import OptimalDispatch
 from dp_powerflow.studies.dispatch.network import AcStates, BusTree, LinDistFlow
 from dp_powerflow.studies.hosting import HostingCapacity
 from dp_powerflow.studies.reliability import Reliability
-from dp_powerflow.studies.reliability.feeder import public_buses
 from dp_powerflow.studies.study import Kind
 from support.small import small_config
 from support.studies import random_days, study_of
 
+CASES = json.loads(Path(__file__).with_name("settings.json").read_bytes())
 TWIN: dict[str, Any] = {
     "mode": "twin-network",
     "id": "t1",
@@ -41,23 +41,6 @@ TWIN: dict[str, Any] = {
 BARE = TWIN | {"also_publish": [], "publish": "voltages"}
 BARE.pop("graph_days")
 WIDE = {"v_min_pu": 0.85, "v_max_pu": 1.15, "days": 1, "every": 8}
-
-STREET = """
-Clear
-New Circuit.street basekv=4.16 bus1=s pu=1.0
-New Line.l1 bus1=s bus2=a r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=1 units=km
-New Line.w1 bus1=a bus2=b switch=y
-New Line.l2 bus1=b bus2=c r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=2 units=km
-New Line.w2 bus1=c bus2=d switch=y
-New Line.l3 bus1=d bus2=e r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=4 units=km
-New Line.tap bus1=a.1 bus2=f.1 phases=1 r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=3 units=km
-New Load.a bus1=a phases=3 kv=4.16 kw=30 kvar=5
-New Load.c bus1=c phases=3 kv=4.16 kw=60 kvar=5
-New Load.e bus1=e phases=3 kv=4.16 kw=50 kvar=5
-New Load.f bus1=f.1 phases=1 kv=2.4 kw=10 kvar=2
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
 
 
 def config_of(folder: Path, network: dict[str, Any], days: int = 2) -> Config:
@@ -80,27 +63,10 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def street(tmp_path_factory: pytest.TempPathFactory) -> Feeder:
-    """Three sections in a row behind two switches, and a lateral of one phase."""
-    file = tmp_path_factory.mktemp("street") / "street.dss"
-    file.write_text(STREET)
-    return dpf.open_feeder(file)
-
-
 # --- what the release does not publish ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changed", "days"),
-    [
-        ({"also_publish": ["connections"]}, 2),
-        ({"also_publish": ["connections"], "coordinates": "public"}, 2),
-        ({"publish": "network"}, 2),
-        ({}, 1),
-        ({}, 3),
-    ],
-)
+@pytest.mark.parametrize(("changed", "days"), CASES["published more"])
 def test_a_config_that_publishes_more_than_the_release_did_is_refused(
     bare: Path, tmp_path: Path, changed: dict[str, Any], days: int
 ) -> None:
@@ -130,16 +96,7 @@ def test_a_guarantee_that_was_made_smaller_is_not_copied(
         place.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("opf", {"units": [{"bus": "671", "kw": 10.0}]}),
-        ("opf", {"ampacities_a": {"632671": 300.0}}),
-        ("hosting-capacity", {"ampacities_a": {"632671": 300.0}}),
-        ("hosting-capacity", {"ampacities_a": {"632-671": 300.0}}),
-        ("reliability", {"devices": [["632", "671"]]}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "settings"), CASES["names of the file"])
 def test_settings_which_are_published_name_nothing_of_the_file(
     bare: Path, published: Path, tmp_path: Path, kind: str, settings: dict[str, Any]
 ) -> None:
@@ -280,19 +237,10 @@ def test_an_hour_of_free_import_has_no_relative_error() -> None:
 LIMITS: dict[str, Any] = {"v_min_pu": 0.85, "v_max_pu": 1.15, "corrections": 0}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"unit_size": 1e308},
-        {"price_per_kwh": (1e308,)},
-        {"ampacity_a": 1e300},
-        {"v_max_pu": 1e300},
-        {"units": ({"node": "n00", "kw": 1.0, "phases": (2,)},)},
-    ],
-)
+@pytest.mark.parametrize("settings", CASES["beyond reason"])
 def test_settings_beyond_all_reason_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"less than or equal|one phase"):
-        OptimalDispatch(**settings)
+        OptimalDispatch.model_validate_json(json.dumps(settings))
 
 
 def test_cables_that_no_code_tells_are_refused() -> None:
@@ -304,27 +252,3 @@ def test_cables_that_no_code_tells_are_refused() -> None:
     lines = tuple(replace(line, code=None) for line in feeder.lines)
     with pytest.raises(ConfigError, match="underground_codes"):
         kind.check(replace(coded, feeder=replace(feeder, lines=lines)))
-
-
-def test_indices_with_a_fuse_and_a_tie_are_those_of_a_hand_computation(street: Feeder) -> None:
-    """Customers: 6 at a, 12 at c, 10 at e, 2 at f. The tie joins a and e."""
-    study = study_of(street, random_days(street, 1, 4, 0.5))
-    graph = BusGraph.of(street)
-    name = {graph.names[bus]: public for bus, public in public_buses(study, graph).items()}
-    rates: dict[str, Any] = {
-        "switch_per_year": 0.0,
-        "overhead_per_km_year": 0.1,
-        "overhead_repair_hours": 5.0,
-    }
-    for ties, waits_at_e in (((), 5.0), (((name["a"], name["e"]),), 1.0)):
-        kind = Reliability(repair_law="fixed", more_ties=ties, years=100, **rates)
-        system = kind.compute(study).expected.system
-        # l1 takes all until it is repaired; l2: a and f wait for switches, c for the repair, e for the tie or
-        # the repair; l3: all but e wait for switches; the lateral takes f alone.
-        saifi = (0.1 * 30 + 0.2 * 30 + 0.4 * 30 + 0.3 * 2) / 30
-        hours = (
-            0.1 * 30 * 5 + 0.2 * (8 * 1 + 12 * 5 + 10 * waits_at_e) + 0.4 * (20 * 1 + 10 * 5) + 0.3 * 2 * 5
-        )
-        assert system.customers == 30
-        assert system.saifi == pytest.approx(saifi, rel=1e-12)
-        assert system.saidi_hours == pytest.approx(hours / 30, rel=1e-12)

@@ -27,12 +27,13 @@ class HereKept:
 
 
 class Here(Local):
-    """This process alone."""
+    """This process alone, or what takes its place."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept | None = None) -> None:
         super().__init__(1)
+        self._kept = kept or HereKept()
 
     @contextmanager
     def kept(self, items: int, most_items: int) -> Iterator[Kept]:
         """This process."""
-        yield HereKept()
+        yield self._kept

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.manifest.model import canonical_json, digest_of, sha256_of
 from dp_powerflow.manifest.verify import verify_release
 from support.small import tree_hash
+
+Where = tuple[str | int, ...]
+
+
+def every(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, dict) else range(len(value))
+
+
+def ends(value: Any) -> Iterable[Any]:
+    """Of a list of many numbers the first and the last."""
+    many = isinstance(value, list) and len(value) > 2 and not isinstance(value[0], dict | str)
+    return (0, len(value) - 1) if many else every(value)
 
 
 def failed(path: Path) -> set[str]:
@@ -40,11 +52,11 @@ def sealed(path: Path, manifest: dict[str, Any] | None = None) -> set[str]:
     return failed(path)
 
 
-def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def leaves(value: Any, keys: Callable[[Any], Iterable[Any]] = every, path: Where = ()) -> Iterator[Where]:
+    """Paths of all entries, or of those that `keys` chooses of an object or a list."""
     if isinstance(value, dict | list):
-        keys: Any = value if isinstance(value, dict) else range(len(value))
-        for key in keys:
-            yield from leaves(value[key], (*path, key))
+        for key in keys(value):
+            yield from leaves(value[key], keys, (*path, key))
     else:
         yield path
 
@@ -63,13 +75,20 @@ def altered(value: Any) -> Any:
     return value.replace("a", "b", 1) if "a" in value else value + "x"
 
 
-def with_leaf(manifest: dict[str, Any], path: tuple[str | int, ...]) -> dict[str, Any]:
-    changed = copy.deepcopy(manifest)
-    holder: Any = changed
-    for key in path[:-1]:
-        holder = holder[key]
-    holder[path[-1]] = altered(holder[path[-1]])
-    return changed
+def value_at(content: Any, path: Where) -> Any:
+    for key in path:
+        content = content[key]
+    return content
+
+
+def changed(content: Any, path: Where, value: Any) -> Any:
+    other = copy.deepcopy(content)
+    value_at(other, path[:-1])[path[-1]] = value
+    return other
+
+
+def with_leaf(manifest: dict[str, Any], path: Where) -> Any:
+    return changed(manifest, path, altered(value_at(manifest, path)))
 
 
 def without_hashes(release: Path, name: str) -> str:

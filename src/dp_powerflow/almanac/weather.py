@@ -173,10 +173,11 @@ def _refuse_other_units(readings: Readings, fmt: WeatherFormat) -> None:
             f"the column '{fmt.temperature}' of {readings.path} holds no temperature at all; name another "
             "column in weather.temperature"
         )
-    low, high, mean = float(values.min()), float(values.max()), float(values.mean())
+    low, high = float(values.min()), float(values.max())
+    mean = float((values / values.size).sum())  # which no values are too large for
     if not (low >= _COLDEST_C and high <= _HOTTEST_C and mean <= _HOTTEST_MEAN_C):
         raise WeatherError(
-            f"the temperatures of {readings.path} lie between {low:g} and {high:g}, with mean {mean:.1f}, "
+            f"the temperatures of {readings.path} lie between {low:g} and {high:g}, with mean {mean:.4g}, "
             "as if in °F, kelvin or tenths; give them in °C"
         )
     if readings.irradiance is None:

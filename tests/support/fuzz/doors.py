@@ -14,7 +14,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from contextlib import chdir
-from dataclasses import asdict, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 import dp_powerflow as dpf
 from dp_powerflow import Feeder, PrivateState
@@ -205,36 +206,27 @@ def meters(name: str, *, listed: bool) -> Make:
     return file_door(name, read, beside={"services.csv": seed("services.csv")})
 
 
-_TYPES: dict[Any, tuple[type, ...]] = {
-    **{"str": (str,), "int": (int,), "tuple[str, ...]": (tuple,)},
-    "str | None": (str, type(None)),
-}
+@dataclass(frozen=True)
+class Declared:
+    """What an owner declares of a meter file."""
 
-
-def typed(kind: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """A dataclass made of values, as far as a type checker would let them pass."""
-    known = {field.name: _TYPES[field.type] for field in fields(kind)}  # type: ignore[arg-type]
-    if not all(type(value) in known[name] for name, value in given.items()):
-        raise TypeError
-    return kind(**given)
+    fmt: dpf.MeterFormat
+    columns: dpf.LongColumns
 
 
 def meter_format(world: World) -> Door:
     """The declared format of a meter file."""
-    path = world.folder("meter-format") / "meters.csv"
+    path, typed = world.folder("meter-format") / "meters.csv", TypeAdapter(Declared)
     path.write_bytes(seed("meters-long.csv"))
 
     def enter(content: bytes) -> None:
         try:
-            given = json.loads(content)
-            given["fmt"]["missing"] = tuple(map(str, given["fmt"]["missing"]))
-            fmt, columns = typed(dpf.MeterFormat, given["fmt"]), typed(dpf.LongColumns, given["columns"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            given = typed.validate_python(json.loads(content))
+        except (ValueError, RecursionError):
             return
-        are_loads(dpf.read_meters(path, fmt, columns))
+        are_loads(dpf.read_meters(path, given.fmt, given.columns))
 
-    given = json.dumps({"fmt": asdict(FORMAT), "columns": asdict(dpf.LongColumns())}).encode()
-    return Door((given,), json_changed, enter, (SECRET,))
+    return Door((typed.dump_json(Declared(FORMAT, dpf.LongColumns())),), json_changed, enter, (SECRET,))
 
 
 def is_set_up(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The programs of optimal dispatch by cvxpy: the oracle of tests, and the peer of a benchmark."""
+"""The programs of optimal dispatch by cvxpy: the peer of a benchmark."""
 
 from __future__ import annotations
 
