@@ -119,11 +119,6 @@ def test_nothing_of_the_private_state_changes(operated: Path, tmp_path: Path) ->
     assert any("ledger" in name for name in before)
 
 
-def test_workers_do_not_change_a_byte(published: Path, derived: Path, tmp_path: Path) -> None:
-    dpf.derive(KIND, published / "out", tmp_path / "two", workers=2)
-    assert tree_hash(tmp_path / "two") == tree_hash(derived)
-
-
 SMALL: dict[str, dict[str, Any]] = {
     KIND: {},
     "opf": {"every": 12, "v_min_pu": 0.9, "v_max_pu": 1.1},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow.cli.release import render_plan
 from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.tables import Connections, NodeTable, encode_connections
-from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.corpus.tables import Connections, NodeTable
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import BusGraph, Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
@@ -34,14 +32,14 @@ from dp_powerflow.pipeline.modes.twin import TwinMode, public_places, released_c
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.operated import OperatedSolver
-from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope, TwinCap
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.draw import Twin
 from support.made import Released, operated_config, twin_config
 from support.manifest_releases import said
-from support.small import CORNERS, small_config, tree_hash
+from support.small import small_config, tree_hash
 from support.sunny import write_sunny
 from support.tampering import failed, manifest_of, sealed, without_hashes
 
@@ -154,6 +152,11 @@ def test_the_same_twin_serves_every_release_for_one_charge(twin_release: Release
     for name in ("out", "two"):
         private = verify_private(tmp_path / name, tmp_path / "state")
         assert {check.name for check in private.failures} == {SEED}
+    # Another design under the id of the twin is refused before anything is spent.
+    other = {"id": "r4", "output": "out4", "epsilon_cap": 4.0}
+    with pytest.raises(PrivacyError, match="twin 't1'"):
+        run_release(twin_config(tmp_path, network={"epsilon": 0.5}, release=other), workers=1)
+    assert len(charges(tmp_path)) == 2
     # The two corpora are of the same network: same admittances, in another secret order, in which merged
     # switches cancel to the last digits.
     one, two = (np.abs(read_gridfm(tmp_path / n / "twin").admittance().toarray()) for n in ("out", "two"))
@@ -162,62 +165,6 @@ def test_the_same_twin_serves_every_release_for_one_charge(twin_release: Release
     shutil.rmtree(tmp_path / "out" / "twin")
     shutil.copytree(tmp_path / "two" / "twin", tmp_path / "out" / "twin")
     assert "twin tables" in sealed(tmp_path / "out")
-
-
-def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> None:
-    cap = {"network_epsilon_cap": 2.5}
-    run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
-
-    def next_twin(number: int) -> None:
-        names = {**cap, "id": f"r{number}", "output": f"out{number}"}
-        twin = {"id": f"t{number}"}
-        run_release(twin_config(tmp_path, network=twin, release=names, model={"reuse": "small"}), workers=1)
-
-    next_twin(2)
-    assert [kind for kind, _ in charges(tmp_path)].count(AccountKind.NETWORK_TWIN) == 2
-    stated = manifest_of(tmp_path / "out2")["composition"]["network"]
-    assert stated["spent"] == {"pure_epsilons": pytest.approx([1.0, 1.0]), "mu_squared": 0.0}
-    assert stated["promise"]["epsilon"] == pytest.approx(2.0)
-    before = charges(tmp_path)
-    with pytest.raises(PrivacyError, match="left"):
-        next_twin(3)
-    assert charges(tmp_path) == before
-    assert not (tmp_path / "out3").exists()
-    # Another design under the id of a twin is refused before anything is spent.
-    other = {**cap, "id": "r4", "output": "out4", "epsilon_cap": 4.0}
-    with pytest.raises(PrivacyError, match="twin 't1'"):
-        run_release(twin_config(tmp_path, network={"epsilon": 0.5}, release=other), workers=1)
-    assert charges(tmp_path) == before
-
-
-@pytest.mark.usefixtures("corrected")
-def test_a_new_version_of_the_network_is_charged_for_what_changed(
-    twin_release: Released, tmp_path: Path
-) -> None:
-    """The replaced line gets fresh noise, charged to it alone; everything else of the twin stays."""
-    shutil.copytree(twin_release.folder, tmp_path, dirs_exist_ok=True)
-    asked = {"id": "r2", "output": "two", "continues_network": "network-twin-1"}
-    before, reuse = charges(tmp_path), {"reuse": "small"}
-    with pytest.raises(PrivacyError, match="left"):  # the cap does not allow it
-        run_release(twin_config(tmp_path, release=asked, model=reuse), workers=1)
-    assert charges(tmp_path) == before
-    ledger = Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=7))
-    account = ledger.named("network-twin-1")
-    assert account is not None
-    assert isinstance(account.cap, TwinCap)
-    ledger.change_cap(account.name, replace(account.cap, epsilon=2.0), "a line was replaced")
-    second = twin_config(tmp_path, release={**asked, "network_epsilon_cap": 2.0}, model=reuse)
-    run_release(second, workers=1)
-    run_release(second, workers=1)  # again: nothing more
-    spends = Ledger.inspect(tmp_path / "state").spends()
-    paid = {s.release_id: s.cost.scope for s in spends if isinstance(s.cost, PureCost)}
-    assert paid == {"t1": Scope(), "t1_version-2": Scope(replaced=("line 632633",))}
-    kept = [Twin.from_json(p.read_text()) for p in (tmp_path / "state/internal/twin-t1").glob("twin-*.json")]
-    moved = {key for key in kept[0].positions if kept[0].positions[key] != kept[1].positions[key]}
-    assert {key.element for key in moved} == {"632633"}
-    private = verify_private(tmp_path / "two", tmp_path / "state")
-    assert {check.name for check in private.failures} == {SEED}
-    assert manifest_of(tmp_path / "two")["composition"]["network"]["promise"]["epsilon"] == pytest.approx(2.0)
 
 
 # --- what depends on the true network ---------------------------------------------------------------------
@@ -407,15 +354,6 @@ def test_a_network_that_bears_nothing_at_all_ends_in_a_sentence(scaled_down: Pat
         solve_days(solver, Endless(source.law), scale_down=True)
 
 
-def test_the_true_network_is_not_scaled_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CORNERS, lambda *_: None)
-    (tmp_path / "weak.dss").write_text(WEAK)
-    nodes = {"load_class": "residential", "scale_factor": 60.0}
-    config = small_config(tmp_path, feeder={"source": "weak.dss"}, nodes=nodes, release={"days": 5})
-    with pytest.raises(PowerFlowError, match=r"no solution for a day|no power-flow solution"):
-        run_release(config, workers=1)
-
-
 # === what is published beside the voltages =================================================================
 STEPS = 24
 PLAIN: dict[str, Any] = {"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05}
@@ -482,48 +420,6 @@ def test_the_voltages_do_not_depend_on_what_is_beside_them(solved: Path, tmp_pat
     assert corpus.connections is None
     assert corpus.nodes == NodeTable.opaque(corpus.layout.nodes)
     assert failed(tmp_path / "out") == {SEED}
-
-
-def beside_the_voltages(patch: pytest.MonkeyPatch) -> None:
-    """A run dies after the loads of a part."""
-    write = CorpusWriter.write_files
-
-    def killed(writer: Any, files: dict[str, memoryview]) -> dict[str, str]:
-        *beside, voltages = files
-        assert beside
-        assert voltages.startswith("data/")
-        write(writer, {name: files[name] for name in beside})
-        raise KeyboardInterrupt
-
-    patch.setattr(CorpusWriter, "write_files", killed)
-
-
-def among_the_tables(patch: pytest.MonkeyPatch) -> None:
-    """A run dies in the middle of the table of buses."""
-
-    def killed(writer: CorpusWriter, found: Any) -> dict[str, str]:
-        content = encode_connections(writer.layout, writer.release_id, found)["buses.parquet"]
-        (writer.partial / "buses.parquet").write_bytes(content[: len(content) // 2])
-        raise KeyboardInterrupt
-
-    patch.setattr(CorpusWriter, "write_connections", killed)
-
-
-@pytest.mark.parametrize("dies", [beside_the_voltages, among_the_tables])
-def test_a_run_that_died_ends_in_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: Any
-) -> None:
-    also = {"also_publish": ["head", "loads", "connections"]}
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-        write_sunny(tmp_path / name)
-    run_release(sunny(tmp_path / "whole", **also), workers=1)
-    dies(monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        run_release(sunny(tmp_path / "killed", **also), workers=1)
-    monkeypatch.undo()
-    run_release(sunny(tmp_path / "killed", **also), workers=1)
-    assert tree_hash(tmp_path / "killed/out") == tree_hash(tmp_path / "whole/out")
 
 
 def test_a_fixed_frame_has_no_states(tmp_path: Path) -> None:
