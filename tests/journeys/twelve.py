@@ -32,7 +32,7 @@ from dp_powerflow._spending import charges_begun
 from dp_powerflow.cli import app
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from support.fleet_small import circuit
-from support.small import write_toml
+from support.small import raw_config, write_toml
 
 Seen = dict[str, Any]
 ZONE, FIRST_DAY, DAYS = "Europe/Zurich", dt.date(2024, 3, 25), 10
@@ -44,14 +44,7 @@ FEEDERS = {
     "SMART-DS": "smartds_small/opendss/Master.dss",
     "SimBench MV": "simbench:1-MV-rural--0-sw",
 }
-SMALL: dict[str, dict[str, Any]] = {
-    "feeder": {"source": "ieee13"},
-    "loads": {"kind": "simulated", "load_points": 300, "days": 8, "step_minutes": 60},
-    "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "estimator": "structured"},
-    "nodes": {"load_class": "residential", "kw_per_customer": 10.0},
-    "network": {**TWIN, "also_publish": ["loads", "head", "states", "connections"]},
-    "release": {"id": "j1", "days": 3, "output": "out", "state": "state", "insecure_seed": 7},
-}
+SMALL = raw_config("journey")
 
 
 def typed(*words: object) -> Result:
@@ -299,20 +292,7 @@ def tampering(folder: Path) -> Seen:
     return {"found": found, "intact": seen_of(release)["intact"]}
 
 
-MISTAKES: dict[str, dict[str, Any]] = {
-    "an unknown key": {"model": {"epsilom": 1.0}},
-    "no such feeder": {"feeder": {"source": "nowhere.dss"}},
-    "an epsilon below zero": {"model": {"epsilon": -1.0}},
-    "a delta above one over the customers": {"model": {"delta": 0.01}},
-    "steps that do not fill a day": {"loads": {"step_minutes": 7}},
-    "no such class": {"nodes": {"load_class": "castle"}},
-    "an unknown mode": {"network": {"mode": "no-network"}},
-    "a format of an output that is there": {"release": {"output": "."}},
-    "a store that is not named": {"release": {"output": "s3://"}},
-    "a model that nobody fitted": {"model": {"reuse": "nothing"}},
-    "days beyond the calendar": {"release": {"days": 10_000_000}},
-    "a change of nothing": {"network": {**TWIN, "change": 0.0}},
-}
+MISTAKES = json.loads(Path(__file__).with_name("refused.json").read_text())
 
 
 def refused(folder: Path) -> Seen:

@@ -36,6 +36,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import said
 from support.small import small_config
+from support.small_circuits import script
 from support.sunny import ROOF, write_sunny
 from support.tampering import manifest_of
 
@@ -50,25 +51,11 @@ FACTORS: dict[str, Any] = {"power_factor_of_load": {"671": -0.98, "634A": 0.7}}
 
 
 # --- what is refused before anything is spent -------------------------------------------------------------
-HEAD = """
-Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-New Line.b bus1=x bus2=y r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-"""
-LOADS = """New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
-New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
-"""
-TAIL = "Set VoltageBases=[4.16]\nCalcVoltageBases\n"
-SAME_NODE = HEAD + LOADS.replace("bus1=y", "bus1=x") + TAIL
-SOLAR = HEAD + LOADS + "New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250 %cutin=20\n" + TAIL
-REGULATED = (
-    HEAD
-    + LOADS
-    + "New Transformer.reg phases=1 windings=2 buses=[y.2 z.2] kvs=[2.4 2.4] kvas=[500 500] XHL=1\n"
-    "New RegControl.reg transformer=reg winding=2 vreg=122 band=2 ptratio=20\n"
-    "New Load.three bus1=z.2 phases=1 kv=2.4 kW=50 kvar=10\n" + TAIL
+SAME_NODE = script("two_loads", length=0.5).replace("bus1=y.1", "bus1=x.1")
+SOLAR = script(
+    "two_loads", length=0.5, more="New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250 %cutin=20\n"
 )
+REGULATED = script("regulated")
 EVIDENCE: dict[str, Any] = {"require_evidence": True}
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     # ---- classes, loads, power factors
@@ -89,7 +76,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     # ---- evidence that is required and impossible
     "1 nodes carry less load than the public minimum": (
-        HEAD + LOADS + "New Load.light bus1=x.2 phases=1 kv=2.4 kW=0.1 kvar=0\n" + TAIL,
+        script("two_loads", length=0.5, more="New Load.light bus1=x.2 phases=1 kv=2.4 kW=0.1 kvar=0\n"),
         {"network": EVIDENCE},
     ),
     "a calibration of 20 days leaves": ("", {"network": EVIDENCE}),
@@ -110,7 +97,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     # ---- what a twin could not be drawn of
-    "written|allocated": (HEAD + LOADS + "AllocateLoads\n" + TAIL, {"network": TWIN}),
+    "written|allocated": (script("two_loads", length=0.5, more="AllocateLoads\n"), {"network": TWIN}),
     "the taps given for the network": (
         REGULATED,
         {"taps": "transformer,winding,tap\nreg,2,1.0125\n", "network": TWIN},
@@ -123,7 +110,7 @@ def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(tmp_pa
     circuit, given = REFUSED[says]
     sections = {name: dict(values) for name, values in given.items() if name != "taps"}
     feeder = {"source": "c.dss"} | ({"taps": "taps.csv"} if "taps" in given else {})
-    write_sunny(tmp_path, circuit or HEAD + LOADS + TAIL)
+    write_sunny(tmp_path, circuit or script("two_loads", length=0.5))
     (tmp_path / "taps.csv").write_text(given.get("taps", ""))
     loads = {"load_points": 20, "days": 2} | sections.pop("loads", {})
     with pytest.raises(errors.DpPowerflowError, match=says) as caught:
@@ -134,22 +121,11 @@ def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-OTHER = """Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30 vminpu=.8
-New Load.two bus1=x.2 phases=1 kv=2.4 kW=80 kvar=20 vminpu=.8
-New Load.three bus1=x.3.5 phases=1 kv=2.4 kW=80 kvar=20 vminpu=.8
-New Reactor.rod bus1=x.5 phases=1 r=10 x=0
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
-"""The third load has a ground of its own, through which alone its current returns: nothing feeds that node,
-so that the load is left out with it, and OpenDSS solves another circuit."""
-
-
 def misread(folder: Path, network: dict[str, Any], **feeder: Any) -> Config:
-    (folder / "net.dss").write_text(OTHER)
+    """The third load has a ground of its own, through which alone its current returns: nothing feeds that node,
+    so that the load is left out with it, and OpenDSS solves another circuit.
+    """
+    (folder / "net.dss").write_text(script("own_ground"))
     section = {"source": "net.dss", "drop_islanded": True, **feeder}
     return small_config(folder, feeder=section, network=network, release={"days": 2})
 

@@ -40,6 +40,7 @@ from dp_powerflow.twin.draw import Twin
 from support.made import Released, operated_config, twin_config
 from support.manifest_releases import said
 from support.small import small_config, tree_hash
+from support.small_circuits import script
 from support.sunny import write_sunny
 from support.tampering import failed, manifest_of, sealed, without_hashes
 
@@ -262,18 +263,10 @@ def test_every_snapshot_for_itself_is_another_release(operated_release: Released
 
 # --- a snapshot without solution is scaled down -----------------------------------------------------------
 # Far more load than the lines bear: thousands of customers where there is room for hundreds.
-WEAK = """
-Clear
-New Circuit.weak basekv=4.16 bus1=s pu=1.0 R1=0.05 X1=0.1 R0=0.05 X0=0.1
-New Line.a bus1=s bus2=x r1=0.4 x1=0.8 r0=0.8 x0=1.6 c1=0 c0=0 length=3 units=km
-New Load.one bus1=x phases=3 kv=4.16 kW=900 kvar=300 vminpu=0.01 vlowpu=0.005
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
 
 
 def heavy(folder: Path, **network: Any) -> Any:
-    (folder / "weak.dss").write_text(WEAK)
+    (folder / "weak.dss").write_text(script("heavy"))
     return small_config(
         folder,
         feeder={"source": "weak.dss"},
