@@ -15,8 +15,7 @@ import typer
 import dp_powerflow as dpf
 from dp_powerflow import TwinDesign
 from dp_powerflow.cli import app
-from dp_powerflow.manifest.model import LARGEST_DELTA, LARGEST_EPSILON, NO_PROTECTION, Release, at_most
-from dp_powerflow.manifest.true import SMALLEST_SHARE
+from dp_powerflow.manifest.model import at_most
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.twin.design import twin_guarantee
 from support.pages import is_a_command
@@ -188,14 +187,6 @@ def test_the_odds_of_the_network_are_those_of_plan(row: list[str]) -> None:
     design = TwinDesign(epsilon=float(row[0]), change=0.05)
     small, large = (twin_guarantee(design, change).advantage for change in (0.05, 0.5))
     assert row[1:] == [at_most(small), right(small), at_most(large), right(large)]
-
-
-def test_the_page_says_what_is_no_protection_and_that_choosing_by_a_look_is_a_leak() -> None:
-    """A record of looks that only `plan` kept was empty for an owner who ran `release` first."""
-    assert NO_PROTECTION in PAGE
-    assert (LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE) == (10.0, 1e-3, 0.01)
-    assert set(Release.model_fields) == {"id", "software", "insecure_seed", "simulated_loads", "warnings"}
-    assert "Choosing settings by internal pages is a leak that no guarantee covers" in PAGE
 
 
 def test_every_command_of_the_page_has_these_options() -> None:

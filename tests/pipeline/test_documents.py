@@ -293,14 +293,6 @@ def test_what_has_no_noise_is_declared_public(on_twins: dict[str, ManifestInputs
             assert public in text, (name, public)
 
 
-def test_a_true_network_declares_nothing_of_a_twin(on_true: dict[str, ManifestInputs]) -> None:
-    without_tables = {name: digest for name, digest in HASHES.items() if not name.startswith("twin/")}
-    manifest = by_hand.build_manifest(on_true["full-support"], without_tables)
-    assert by_hand.said(manifest, "declared").startswith("the least nominal load of a released node")
-    assert manifest["data"]["network_tables"] is None
-    assert "twin" not in json.dumps(manifest | {"files": {}})
-
-
 def test_what_is_published_is_what_is_said(on_twins: dict[str, ManifestInputs], made: by_hand.Made) -> None:
     after = {name: words_of(inputs, "after_noise") for name, inputs in on_twins.items()}
     assert "Neither the twin nor the loads" in after["plain"]
@@ -379,24 +371,6 @@ def test_nothing_of_a_line_is_left_where_its_length_and_code_are_public(
     assert not promise_warnings(by_hand.twin_config(network=network))
     assert warnings[-1].startswith("COORDINATES ARE PUBLISHED")
     assert ("conductor code" in warnings[-1]) == ("code_epsilon" not in network)
-
-
-def test_both_guarantees_are_in_words_with_their_figures(
-    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
-) -> None:
-    statement = make_statement(on_twins["plain"])
-    promise, network = render.promise_of(statement), statement.guarantee.network
-    assert promise.loads.holds
-    assert promise.network.holds
-    assert promise.network.figure.startswith("ε ≤ ")
-    words = " ".join((*promise.loads.sentences, *promise.network.sentences))
-    shown = ("delta 1e-5", "advantage", "Changed by 5 %", "Changed by 50 %", str(network.neighbours))
-    for part in (*shown, f"Not protected: {by_hand.said(statement, 'not_protected')}."):
-        assert part in words
-    evidence = render.promise_of(make_statement(on_true["full-support"]))
-    assert evidence.loads.holds
-    assert not evidence.network.holds
-    assert "Evidence, not differential privacy" in " ".join(evidence.network.sentences)
 
 
 # --- tables for hubs --------------------------------------------------------------------------------------

@@ -122,8 +122,8 @@ def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(tmp_pa
 
 
 def misread(folder: Path, network: dict[str, Any], **feeder: Any) -> Config:
-    """The third load has a ground of its own, through which alone its current returns: nothing feeds that node,
-    so that the load is left out with it, and OpenDSS solves another circuit.
+    """The third load has a ground of its own: nothing feeds that node, so that the load is left out with it,
+    and OpenDSS solves another circuit.
     """
     (folder / "net.dss").write_text(script("own_ground"))
     section = {"source": "net.dss", "drop_islanded": True, **feeder}

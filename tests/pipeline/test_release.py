@@ -124,17 +124,10 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(
     assert len(Ledger.inspect(tmp_path / "state").spends()) == 2  # one for the loads, one for the network
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"network": {"bound": "paper"}},
-        {"model": {"unit": "load-point-day"}},
-        {"model": {"use_scale": False, "bounds": [0.01, 100.0]}},
-    ],
-    ids=["fixed power factor", "load-point-day", "without scale"],
-)
-def test_every_kind_of_release_verifies(tmp_path: Path, sections: dict[str, dict[str, object]]) -> None:
-    run_release(small_config(tmp_path, **sections, release={"days": 12}), workers=1)
+def test_a_release_without_scale_verifies(tmp_path: Path) -> None:
+    """The paper's bound: `test_plan`; load-point-days: `test_inputs`."""
+    model = {"use_scale": False, "bounds": [0.01, 100.0]}
+    run_release(small_config(tmp_path, model=model, release={"days": 12}), workers=1)
     assert verify_release(tmp_path / "out").verdict == "demonstration"
 
 
