@@ -98,6 +98,9 @@ def test_an_auditor_draws_the_twin_again(twin_release: Released, tmp_path: Path)
     content = (json.dumps(twin, indent=1, sort_keys=True) + "\n").encode()
     PrivateState.inspect(state).write_internal(kept.parent.name, kept.name, content)
     assert [name for name, ok in audit(state).items() if not ok] == [SEED, "twin"]
+    # So is another internal report.
+    PrivateState.inspect(state).write_internal("small", "report.json", b"{}")
+    assert {name for name, ok in audit(state).items() if not ok} >= {"commitment", "network evidence"}
 
 
 def test_the_plan_states_cost_and_prediction_from_public_figures(released: Path) -> None:
@@ -240,18 +243,6 @@ def test_regulators_hold_voltages_taps_move_and_powers_balance(operated_release:
     losses = (corpus.head().sum(axis=-1) - corpus.loads().sum(axis=-1)).real
     assert losses.min() > 0.0
     assert losses.max() < 0.1 * corpus.loads().sum(axis=-1).real.max()
-
-
-def test_curves_of_the_file_and_a_clear_sky_are_stated(tmp_path: Path) -> None:
-    network = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "released": "all"}
-    sunny = {"latitude": 37.0, "volt_var": "file"}
-    source = {"source": "ieee123-pv"}
-    run_release(
-        small_config(tmp_path, feeder=source, pv=sunny, network=network, release={"days": 2}), workers=1
-    )
-    stated = manifest_of(tmp_path / "out")["declared_public"]["generation"]
-    assert (stated["volt_var"], stated["days"]) == ("file", 365)
-    assert failed(tmp_path / "out") == {SEED}
 
 
 def test_every_snapshot_for_itself_is_another_release(operated_release: Released, tmp_path: Path) -> None:

@@ -126,6 +126,13 @@ def test_a_changed_byte_of_any_file_is_found(copied: Path) -> None:
     assert not failed(copied)
 
 
+def test_another_quality_page_is_found_though_its_hash_fits(copied: Path) -> None:
+    page = copied / "quality.html"
+    page.write_bytes(page.read_bytes().replace(b"</h1>", b", and perfect</h1>", 1))
+    assert "pages" in sealed(copied)
+    assert "quality.html" in sentence_of(copied, "pages")
+
+
 def test_every_file_is_read_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     read_bytes, parquet = Path.read_bytes, pq.ParquetFile
