@@ -30,6 +30,7 @@ from dp_powerflow.privacy.ledger.accounts import ComposedCosts
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support import manifest_releases as by_hand
 from support.corpora import EXTRAS, ring
+from support.small import raw_config
 from support.tampering import manifest_of
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
@@ -39,18 +40,7 @@ NAMES = sorted({*form.REQUIRED, "data/part-00000.parquet", "days.parquet", "twin
 HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
 PAPER: dict[str, Any] = {"network": {"bound": "paper", "require_evidence": False}}
 SOLAR: dict[str, Any] = {"pv": {"irradiance": f"{by_hand.CANARY}.csv", "volt_var": "category B"}}
-TWINS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "all nodes": {"released": "all"},
-    "network": {"controls": "frozen", "publish": "network"},
-    "network and loads": {"controls": "frozen", "publish": "network and loads", "graph_days": 2},
-    "lengths": {"lines": "length"},
-    "codes": {"lines": "length", "code_epsilon": 0.4},
-    "charging": {"charging_epsilon": 0.5},
-    "lines only": {"transformers": False, "capacitors": False},
-    "pv": {"pv": True},
-    "gaussian": {"noise": "gaussian", "delta": 1e-6},
-}
+TWINS = raw_config("twins")
 
 
 @pytest.fixture(scope="module")
@@ -542,10 +532,3 @@ def test_the_released_page_is_what_anybody_makes_again(made: by_hand.Made) -> No
     page = (made.path / "quality.html").read_bytes()
     assert dpf.quality(dpf.open_corpus(made.path), workers=1).to_html() == page
     assert manifest_of(made.path)["files"]["quality.html"] == hashlib.sha256(page).hexdigest()
-
-
-def test_a_package_of_the_same_name_does_not_hide_the_function() -> None:
-    import dp_powerflow.quality
-
-    assert callable(dpf.quality)
-    assert callable(dp_powerflow.quality)

@@ -19,7 +19,7 @@ from dp_powerflow.cli import main
 from dp_powerflow.corpus import storage
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.small import other_section, toml_text
+from support.small import other_section, raw_config, toml_text
 
 HEAD = """Clear
 New Circuit.c basekv=4.16 bus1=s
@@ -50,17 +50,7 @@ FILES = {
     "services.csv": SERVICES,
     "release.toml": "",
 }
-RAW: dict[str, dict[str, Any]] = {
-    "feeder": {"source": "net.dss"},
-    "loads": {
-        **{"kind": "long", "path": "meters.csv", "services": "services.csv", "step_minutes": 60},
-        **{"first_day": DAYS[0], "last_day": DAYS[1]},
-    },
-    "model": {"epsilon": 1.0, "use_scale": False, "bounds": [0.02, 30.0]},
-    "nodes": {"kw_per_customer": 1.5},
-    "network": {"mode": "twin-network", "epsilon": 1.0, "id": "twin-1"},
-    "release": {"id": "first", "days": 1, "output": "out", "state": "state"},
-}
+RAW = raw_config("mistakes")
 
 
 @dataclass(frozen=True)
