@@ -157,7 +157,7 @@ def test_the_same_twin_serves_every_release_for_one_charge(twin_release: Release
         private = verify_private(tmp_path / name, tmp_path / "state")
         assert {check.name for check in private.failures} == {SEED}
     # Another design under the id of the twin is refused before anything is spent.
-    other = {"id": "r4", "output": "out4", "epsilon_cap": 4.0}
+    other = {"id": "r4", "output": "out4", "network_epsilon_cap": 1.0}
     with pytest.raises(PrivacyError, match="twin 't1'"):
         run_release(twin_config(tmp_path, network={"epsilon": 0.5}, release=other), workers=1)
     assert len(charges(tmp_path)) == 2
@@ -319,23 +319,16 @@ def test_scaling_down_gives_the_same_bytes_in_two_processes_and_works_in_the_fro
     assert verify_release(frozen / "out").intact
 
 
-class Endless:
-    """Loads that no network bears, nor a ten-thousandth of them."""
-
-    def __init__(self, law: Any) -> None:
-        self.law, self.n_days, self.n_blocks = law, 1, 1
-
-    def block(self, index: int) -> LoadBlock:
-        """One day."""
-        load = np.full((len(self.law.positions), 1, self.law.steps), 1e18)
-        return LoadBlock(0, load, load)
-
-
-def test_a_network_that_bears_nothing_at_all_ends_in_a_sentence(scaled_down: Path) -> None:
+def test_a_network_that_bears_nothing_at_all_ends_in_a_sentence(
+    scaled_down: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor a ten-thousandth of these loads."""
     scene, source = drawn_again(scaled_down)
+    endless = np.full_like(source.block(0).load_kw, 1e18)
+    monkeypatch.setattr(type(source), "block", lambda *_: LoadBlock(0, endless, endless))
     solver = OperatedSolver(scene.network.feeder, controls="snapshot")
     with pytest.raises(PowerFlowError, match="next to no power"):
-        solve_days(solver, Endless(source.law), scale_down=True)
+        solve_days(solver, source, scale_down=True)
 
 
 # === what is published beside the voltages =================================================================

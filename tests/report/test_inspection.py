@@ -41,8 +41,7 @@ def test_saved_taps_can_be_given_back(tmp_path: Path) -> None:
 def test_an_overloaded_feeder_is_described_without_a_loaded_range(tmp_path: Path) -> None:
     file = tmp_path / "heavy.dss"
     file.write_text(
-        "Clear\nNew Circuit.c basekv=4.16 bus1=s\nNew Line.a bus1=s bus2=x length=10 units=km\n"
-        "New Load.l bus1=x phases=3 kv=4.16 kW=50000 kvar=20000\nSet VoltageBases=[4.16]\nCalcVoltageBases\n"
+        script("two_loads", length=10, more="New Load.l bus1=x phases=3 kv=4.16 kW=50000 kvar=20000\n")
     )
     summary = json.loads(run(str(file), "--json"))
     assert summary["vm_min_pu"] is None
