@@ -46,7 +46,7 @@ OPERATED: dict[str, Any] = {
 
 def operated_config(folder: Path) -> Config:
     """A small release of three days on a twin as operated, with a secret key, that publishes no twin."""
-    return small_config(folder, network=OPERATED, release={"days": 3, "insecure_seed": None})
+    return small_config(folder, network=OPERATED, release={"days": 3, "insecure_seed": None, "keys": "keep"})
 
 
 @pytest.fixture(autouse=True)

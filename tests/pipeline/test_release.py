@@ -198,7 +198,7 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     tmp_path: Path, ieee13: Feeder
 ) -> None:
     """Paper correction 12: least squares gives v_Z = Φ·v_R to rounding, were such nodes released."""
-    config = small_config(tmp_path, release={"days": 300})
+    config = small_config(tmp_path, nodes={"scale_factor": 0.2}, release={"days": 300})
     run_release(config, workers=1)
     v = open_corpus(tmp_path / "out").voltages(range(300))[:, 19]
     ones = np.ones((len(v), 1))

@@ -40,9 +40,8 @@ def test_saved_taps_can_be_given_back(tmp_path: Path) -> None:
 
 def test_an_overloaded_feeder_is_described_without_a_loaded_range(tmp_path: Path) -> None:
     file = tmp_path / "heavy.dss"
-    file.write_text(
-        script("two_loads", length=10, more="New Load.l bus1=x phases=3 kv=4.16 kW=50000 kvar=20000\n")
-    )
+    heavy = "New Load.l bus1=x phases=3 kv=4.16 kW=50000 kvar=20000\n"
+    file.write_text(script("two_loads", length=10, more=heavy))
     summary = json.loads(run(str(file), "--json"))
     assert summary["vm_min_pu"] is None
     assert any("no solution at nominal load" in note for note in summary["notes"])
