@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -49,70 +50,9 @@ TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "chang
 
 
 HISTORY = {"loads": {"days": 14, "step_minutes": 180}, "model": {"estimator": "history"}}
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    # ---- keys, sections and values
-    (
-        "twin",
-        {"network": {"capacitor": True}},
-        r"unknown key 'network\.capacitor'; did you mean 'capacitors'",
-    ),
-    ("true", {"network": {"released": "all"}}, "network.released belongs to mode 'twin-network'; remove it"),
-    ("twin", {"network": {"id": None}}, r"lacks 'network\.id'"),
-    ("twin", {"network": {"bound": "paper"}}, "network.bound belongs to mode 'true-network'; remove it"),
-    ("twin", {"network": {"noise": "gaussian", "delta": 0.0}}, "delta"),
-    ("twin", {"network": {"change": -0.1}}, "'network.*change' is not usable"),
-    ("true", {"model": {"epsilon": -1}}, "greater than 0"),
-    ("true", {"model": {"delta": 2}}, "less than 1"),
-    ("true", {"model": {"power_factor": 0.0}}, "no active load to speak of"),
-    ("true", {"model": {"variance_floor": 1e3}}, "less than or equal to 100"),
-    ("true", {"model": {"private_classes": 10**20}}, "less than or equal to 1000"),
-    ("true", {"release": {"days": 0}}, "greater than or equal to 1"),
-    ("true", {"release": {"days": 1.5}}, "valid integer"),
-    ("true", {"loads": {"time_zone": "Berlin"}}, "use a name such as 'Europe/Berlin'"),
-    ("true", {"loads": {"step_minutes": 7}}, "do not divide a day"),
-    ("true", {"loads": {"first_day": dt.date(2024, 5, 2), "last_day": dt.date(2024, 5, 1)}}, "swap them"),
-    ("true", {"nodes": {"kw_per_customer": 2.0}}, "belongs to mode 'twin-network'"),
-    ("twin", {"network": {"publish": "network"}}, 'set network.controls = "frozen"'),
-    ("twin", {"release": {"state": "release/state"}}, "its state must not be its output"),
-    ("true", {"release": {"unrelated_loads": "another town"}}, "names the accounts"),
-    ("true", {"network": {"mode": "guess"}}, "'network.mode' is not usable"),
-    # ---- no silent default of mode, bound and budget
-    ("true", {"network": {"mode": None}}, r"network\.mode"),
-    ("true", {"network": {"bound": None}}, r"network\.true-network\.bound|network\.bound"),
-    ("true", {"model": {"epsilon": None}}, r"model\.epsilon"),
-    # ---- sun, calendar and weather
-    ("true", {"pv": {"latitude": 1.0, "irradiance": "sun.csv"}}, "give one of the two"),
-    (
-        *("true", {"pv": {"irradiance": "sun.csv", "first_day_of_year": 2}}),
-        "first_day_of_year is for a clear sky",
-    ),
-    ("true", {"pv": {"volt_var": "none"}}, "either a file .irradiance. or a clear sky .latitude."),
-    ("true", {"pv": {"latitude": 91.0}}, "'pv.latitude' is not usable"),
-    ("twin", {"release": {"first_day": "July"}}, r"'release\.first_day' is not usable"),
-    ("twin", {"calendar": {"holidays": ["25.12.2024"]}}, "'25.12.2024' is not a date; write dates such as"),
-    ("twin", {"calendar": {"holidays": [20241225]}}, "'20241225' is not a date"),
-    ("twin", {"calendar": {"holidays": 5}}, "give a list of dates"),
-    ("twin", {"calendar": {"holiday": []}}, r"unknown key 'calendar\.holiday'; did you mean 'holidays'"),
-    ("twin", {"weather": {}}, r"lacks 'weather\.path'"),
-    ("twin", {"weather": {"path": "w.csv", "temp": "t"}}, r"unknown key 'weather\.temp'"),
-    ("twin", {"weather": {"path": "w.csv", "time_zone": "Berlin"}}, "not in the IANA database"),
-    ("twin", {"weather": "w.csv"}, r"write \[weather\]"),
-    # ---- days of the true network have no dates
-    ("true", {"calendar": {"holidays": []}}, r"\[calendar\] belongs to mode 'twin-network'; .* independent"),
-    ("true", {"weather": {"path": "w.csv"}}, r"\[weather\] belongs to mode 'twin-network'; .* independent"),
-    (
-        *("true", {"release": {"first_day": dt.date(2024, 1, 1)}}),
-        r"release\.first_day belongs to mode 'twin-network'; .* independent draws",
-    ),
-    # ---- what no history can be fitted to
-    (
-        *("true", {"model": {"estimator": "history"}}),
-        "the evidence of mode 'true-network' is about independent nodes and days",
-    ),
-    ("history", {"model": {"unit": "load-point-day"}}, "set model.unit to 'load-point'"),
-    ("history", {"loads": {"days": 13}}, "needs 14 days of meters or more, but there are 13"),
-    ("history", {"loads": {"step_minutes": 240}}, "needs steps of 180 minutes or less"),
-]
+REFUSED: dict[str, Any] = json.loads(Path(__file__).with_name("refused_configs.json").read_text())
+"""`tables`: an example, what differs in it, what is said of it; `values`: what no key can have."""
+AT_ONCE = REFUSED["at once"]
 
 
 def raw_of(kind: str, *changes: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +67,7 @@ def raw_of(kind: str, *changes: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-@pytest.mark.parametrize(("kind", "sections", "says"), REFUSED)
+@pytest.mark.parametrize(("kind", "sections", "says"), REFUSED["tables"])
 def test_a_wrong_config_is_refused_in_one_sentence(kind: str, sections: dict[str, Any], says: str) -> None:
     parse_config(raw_of(kind))
     with pytest.raises(ConfigError, match=says) as caught:
@@ -194,32 +134,10 @@ def mistakes(raw: dict[str, Any]) -> list[str]:
 
 
 def test_all_independent_mistakes_are_reported_at_once() -> None:
-    raw = twin_example()
-    raw["feeder"] = {"sorce": "ieee13"}
-    raw["loads"] |= {"kind": "long", "unit": "kWh", "classes": "c.csv", "homes_per_point": 3}
-    raw["model"] |= {"epsilon": -1, "bounds": [2.0, 1.0]}
-    raw["nodes"]["scale_factor"] = 2.0
-    raw["network"] |= {"publish": "network", "radius": 1.0}
-    raw["release"] |= {"id": "2026.1", "state": "release/state"}
-    del raw["release"]["days"]
-    found = mistakes(raw)
-    for said in (
-        "unknown key 'feeder.sorce'; did you mean 'source'",
-        "'loads.unit' is not usable",
-        "loads of kind 'long' need a path",
-        "loads.classes is for loads of kind 'opendss-shapes'",
-        "loads.homes_per_point is about homes",
-        "'model.epsilon' is not usable",
-        "0 < p_min < p_max",
-        "nodes.scale_factor belongs to mode 'true-network'",
-        "tables for graph models hold one admittance matrix",
-        "network.radius belongs to mode 'true-network'",
-        "'release.id' is not usable",
-        "lacks 'release.days'",
-        "its state must not be its output",
-    ):
+    found = mistakes(raw_of("twin", AT_ONCE["sections"]))
+    for said in AT_ONCE["said"]:
         assert sum(said in sentence for sentence in found) == 1, said
-    assert len(found) == 13
+    assert len(found) == len(AT_ONCE["said"])
 
 
 def test_a_misspelt_key_is_not_also_missing_and_is_read_under_its_right_name() -> None:
@@ -273,38 +191,7 @@ def test_an_id_without_quotes_is_told_to_have_some() -> None:
     assert mistakes(raw) == ["the config's 'release.id' is not usable: it is text; write it in quotes"]
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value", "says"),
-    [
-        ("model", "epsilon", 1e308, "between 0.001 and"),
-        ("model", "epsilon", 1e-320, "between 0.001 and"),
-        ("model", "delta", 5e-324, "between 1e-30 and"),
-        ("network", "epsilon", 1e308, "between 1e-30 and"),
-        ("network", "radius", 1e-320, "between 1e-30 and"),
-        ("network", "calibration_days", 10**30, "less than or equal to"),
-        ("nodes", "scale_factor", 1e308, "between 1e-30 and"),
-        ("feeder", "base_mva", 1e-320, "between 1e-30 and"),
-        ("loads", "seed", -1, "greater than or equal to 0"),
-        ("loads", "load_points", 10**20, "less than or equal to"),
-        ("loads", "first_day", dt.date.min, "years 1900 and 2199"),
-        ("loads", "last_day", dt.date.max, "years 1900 and 2199"),
-        ("loads", "first_day", dt.date(1899, 12, 31), "years 1900 and 2199"),
-        ("publication", "date", dt.date(2200, 1, 1), "years 1900 and 2199"),
-        *(
-            (*place.split("."), "a\0b", "control character")
-            for place in [
-                *("feeder.source", "feeder.taps", "feeder.loads", "loads.path", "loads.services"),
-                *("loads.classes", "loads.time_column", "release.state", "release.output"),
-                "calendar.holidays",
-            ]
-        ),
-        ("release", "output", "s3://bucket/a\0b", "control character"),
-        ("release", "state", "a\udcff", "set LC_ALL=C.UTF-8"),
-        ("release", "continues_loads", "loads\x07", "control character"),
-        ("nodes", "class_of_load", {"a\0": "home"}, "control character"),
-        ("publication", "publisher", "\udc80", "unicode string"),
-    ],
-)
+@pytest.mark.parametrize(("section", "key", "value", "says"), REFUSED["values"])
 def test_no_key_has_a_figure_a_day_or_a_text_that_nothing_can_be_done_with(
     section: str, key: str, value: Any, says: str
 ) -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError, Lines, MissingExtraError, PrivacyError
-
-HEAD = "Clear\nNew Circuit.c basekv=4.16 bus1=s\nNew Line.a bus1=s bus2=x length=1 units=km\n"
-LOAD = "New Load.l bus1=x.1 phases=1 kv=2.4 kW=10 kvar=3\n"
+from support.small_circuits import script
 
 
 @pytest.mark.parametrize(
@@ -34,7 +32,7 @@ def test_an_error_is_json_too_with_its_code_and_its_fix(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if more is not None:
-        (tmp_path / "f.dss").write_text(f"{HEAD}{LOAD}{more}Set VoltageBases=[4.16]\nCalcVoltageBases\n")
+        (tmp_path / "f.dss").write_text(script("two_loads", length=1, more=more))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["dp-powerflow", "inspect", "f.dss", "--json"])
     with pytest.raises(SystemExit) as ended:

@@ -29,21 +29,11 @@ from dp_powerflow.setup import (
     unit_in,
 )
 from support.meter_files import intervals, stamp, write_long, write_wide
+from support.small_circuits import script
 
 BERLIN = "Europe/Berlin"
 FIRST, LAST = dt.date(2024, 3, 29), dt.date(2024, 4, 2)  # the clock changes on the 31st
 NAMES = [f"house {k}" for k in range(6)]
-CIRCUIT = """Clear
-New Circuit.own basekv=12.47 pu=1.02 R1=0.01 X1=0.05 R0=0.01 X0=0.05
-New Linecode.thin nphases=3 r1=0.30 x1=0.60 r0=0.8 x0=1.9 c1=9 c0=4 units=km
-New Line.l1 bus1=sourcebus bus2=a linecode=thin length={length} units=km
-New Line.l2 bus1=a bus2=b linecode=thin length=1.0 units=km
-New Load.la bus1=a phases=3 kv=12.47 kw=300 kvar=90
-New Load.lb bus1=b.1 phases=1 kv=7.2 kw=80 kvar=20
-{more}
-Set VoltageBases=[12.47]
-CalcVoltageBases
-"""
 ROOF = "New PVSystem.roof bus1=b phases=3 kv=12.47 kva=150 pmpp=120 irradiance=1\n"
 ISLAND = "New Line.far bus1=p bus2=q linecode=thin length=1 units=km\n"
 REGULATOR = (
@@ -55,7 +45,7 @@ REGULATOR = (
 
 def circuit(folder: Path, *, length: float = 1.5, more: str = "") -> Path:
     path = folder / "net.dss"
-    path.write_text(CIRCUIT.format(length=length, more=more))
+    path.write_text(script("to_set_up", length=length, more=more))
     return path
 
 

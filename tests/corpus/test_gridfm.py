@@ -347,15 +347,16 @@ def test_tables_that_disagree_on_the_admittances_show(written: Written) -> None:
     assert np.isnan(with_column(data, "bus", "BS", np.nan, row=last).admittance_error())
 
 
-def with_column(data: GridfmData, table: str, name: str, change: float, row: int = 0) -> GridfmData:
-    """The data with one entry of a column changed."""
-    rows = getattr(data, table)
+def with_entry(rows: pa.Table, name: str, change: float, row: int = 0) -> pa.Table:
+    """A table with one entry of a column changed."""
     values = rows[name].to_numpy().copy()
     values[row] += change
     position = rows.column_names.index(name)
-    return dataclasses.replace(
-        data, **{table: rows.set_column(position, rows.schema.field(position), pa.array(values))}
-    )
+    return rows.set_column(position, rows.schema.field(position), pa.array(values))
+
+
+def with_column(data: GridfmData, table: str, name: str, change: float, row: int = 0) -> GridfmData:
+    return dataclasses.replace(data, **{table: with_entry(getattr(data, table), name, change, row)})
 
 
 def test_reader_refuses_missing_and_repeated_scenarios_and_buses_that_are_not_there(
@@ -369,7 +370,8 @@ def test_reader_refuses_missing_and_repeated_scenarios_and_buses_that_are_not_th
         read_gridfm(directory)
     first.with_name("from-000000001.parquet").unlink()
     read_gridfm(directory)
-    spoil(directory, "y_bus_data", "index2", 1000)
+    spoilt = first.parents[2] / "y_bus_data.parquet" / "scenario_partition=0" / first.name
+    pq.write_table(with_entry(pq.ParquetFile(spoilt).read(), "index2", 1000), spoilt)
     with pytest.raises(CorpusError, match="must be numbered from 0"):
         read_gridfm(directory)
     first.unlink()
@@ -378,15 +380,6 @@ def test_reader_refuses_missing_and_repeated_scenarios_and_buses_that_are_not_th
     (directory / "n_scenarios.txt").unlink()
     with pytest.raises(CorpusError, match=r"n_scenarios.txt is missing"):
         read_gridfm(directory)
-
-
-def spoil(directory: Path, table: str, column: str, change: float) -> None:
-    """Change the first entry of a column on disk."""
-    path = directory / f"{table}.parquet" / "scenario_partition=0" / "from-000000000.parquet"
-    rows = pq.ParquetFile(path).read()
-    values = rows[column].to_numpy().copy()
-    values[0] += change
-    pq.write_table(rows.set_column(rows.column_names.index(column), column, pa.array(values)), path)
 
 
 def test_input_that_is_no_block_of_scenarios_is_refused(ieee13: Feeder, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +25,7 @@ from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.corpora import EXTRAS, LAYOUT, RELEASE_ID, beside, voltages, write_corpus, write_parts
 from support.made import Released, twin_config
-from support.small import CORNERS, small_config, tree_hash
+from support.small import CORNERS, RAW, small_config, tree_hash
 from support.stores import s3_server
 
 PART, FEEDER = "data/part-00001.parquet", "feeder/part-00001.parquet"
@@ -224,9 +222,6 @@ def test_missing_packages_and_unknown_stores_are_one_sentence(monkeypatch: pytes
 
 
 # --- a whole release to an S3-compatible server ---
-TESTS = Path(__file__).parents[1]
-
-
 def spends(folder: Path) -> int:
     return len(Ledger.inspect(folder / "state").spends())
 
@@ -242,16 +237,20 @@ def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_on
 
     target, folder = RemotePath(f"{server}/killed/{type(engine).__name__.lower()}/out"), tmp_path / "remote"
     folder.mkdir()
-    command = [sys.executable, str(TESTS / "support" / "storage_child.py"), str(folder), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    config = small_config(folder, release={"output": str(target)})
+
+    def killed_after_the_first_part(done: int, total: int) -> None:
+        if done == 1 and total < RAW["network"]["calibration_days"]:  # parts, not the days of the calibration
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_release(config, engine=Processes(1), progress=killed_after_the_first_part)
     assert list(target.below()) == ["data/part-00000.parquet"]
     # Whoever reads the store sees that part: the network is paid for already.
     assert spends(folder) == 2
     with pytest.raises(CorpusError, match="finished release"):
         open_corpus(str(target))
 
-    config = small_config(folder, release={"output": str(target)})
     # Processes, or threads, each with a connection of its own.
     result = run_release(config, engine=engine)
     assert result.path == target

@@ -15,8 +15,7 @@ import typer
 import dp_powerflow as dpf
 from dp_powerflow import TwinDesign
 from dp_powerflow.cli import app
-from dp_powerflow.manifest.model import LARGEST_DELTA, LARGEST_EPSILON, NO_PROTECTION, Release, at_most
-from dp_powerflow.manifest.true import SMALLEST_SHARE
+from dp_powerflow.manifest.model import at_most
 from dp_powerflow.privacy.budget import epsilon_to_rho
 from dp_powerflow.twin.design import twin_guarantee
 from support.pages import is_a_command

@@ -8,24 +8,14 @@ from typing import Any
 import pytest
 
 from dp_powerflow.pipeline.release import run_release
-from support.small import small_config
-
-PUBLICATION: dict[str, Any] = {
-    "publisher": "Utility of Town",
-    "license": "CC-BY-4.0",
-    "date": "2031-02-03",
-    "url": "https://data.example.org/voltages",
-}
+from support.small import raw_config, small_config
 
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of the release."""
     folder = tmp_path_factory.mktemp("ecosystem")
-    network = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "change": 0.05, "released": "all"}
-    network |= {"controls": "frozen", "publish": "network and loads", "graph_days": 2}
-    own = {"days": 5, "id": "tools", "output": "release"}
-    run_release(small_config(folder, network=network, release=own, publication=PUBLICATION), workers=1)
+    run_release(small_config(folder, **raw_config("tools")), workers=1)
     return folder / "release"
 
 

@@ -14,15 +14,8 @@ from support.pages_that_run import blocks_in, blocks_of
 
 RECIPES = [block.text for block in blocks_of("how-to/use-a-release.md") if block.language == "python"]
 PACKAGES = (
-    "duckdb",
-    "polars",
-    "datasets",
-    "mlcroissant",
-    "xarray",
-    "zarr",
-    "torch",
-    "torch_geometric",
-    "pandas",
+    *("duckdb", "polars", "datasets", "mlcroissant", "xarray", "zarr"),
+    *("torch", "torch_geometric", "pandas"),
 )
 
 

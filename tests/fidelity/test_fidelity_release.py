@@ -28,35 +28,12 @@ from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.small import small_config, tree_hash, write_toml
+from support.small import raw_config, small_config, tree_hash, write_toml
 
 pytestmark = pytest.mark.slow
 
-TINY = Effort(
-    splits=2,
-    customers=12,
-    days=14,
-    network_splits=2,
-    network_days=3,
-    fits_per_kind=6,
-    membership_fits=2,
-    attacked=8,
-    attacked_days=14,
-)
-TWIN: dict[str, Any] = {
-    "mode": "twin-network",
-    "epsilon": 8.0,
-    "id": "t1",
-    "change": 0.05,
-    "controls": "frozen",
-    "released": "all",
-}
-SECTIONS: dict[str, dict[str, Any]] = {
-    "loads": {"load_points": 60, "days": 16},
-    "model": {"epsilon": 4.0, "estimator": "structured"},
-    "network": TWIN,
-    "release": {"days": 6},
-}
+TINY = Effort(**raw_config("tiny-effort"))
+SECTIONS = raw_config("fidelity")
 
 
 def config_in(folder: Path, **sections: dict[str, Any]) -> Config:
@@ -171,7 +148,7 @@ def test_an_attack_that_gets_too_much_ends_with_exit_code_1(
     [
         ({"release": {"id": "another"}}, "not the one that this config makes", ConfigError),
         ({"loads": {"load_points": 61}}, "fitted to another number of load points", LoadDataError),
-        ({"network": {**TWIN, "released": "loaded"}}, "has other nodes than this config", ConfigError),
+        ({"network": {"released": "loaded"}}, "has other nodes than this config", ConfigError),
         ({"loads": {"days": 13}}, "at least 8 customers and 14 days", LoadDataError),
         ({"loads": {"load_points": 7}}, "at least 8 customers and 14 days", LoadDataError),
     ],

@@ -171,27 +171,6 @@ def test_a_repaired_feeder_joins_and_a_new_one_gets_the_next_number(copied: Path
     assert json.loads((copied / "state" / "internal" / "north" / "failures.json").read_text())["failed"] == []
 
 
-def test_an_interrupted_fleet_resumes_to_the_same_bits(
-    made: tuple[Path, FleetResult], tmp_path: Path
-) -> None:
-    write_feeders(tmp_path)
-
-    def interrupt(done: int, total: int) -> None:
-        if done == 3:  # the broken one failed before
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_fleet(fleet_config(tmp_path), engine=Here(), progress=interrupt)
-    assert verify_fleet(tmp_path / "out").verdict == "demonstration"
-    assert len(open_fleet(tmp_path / "out").names) == 2
-
-    run_fleet(fleet_config(tmp_path), engine=Here())
-    assert not (tmp_path / "out.partial-north").exists()
-    assert tree_hash(tmp_path / "out") == tree_hash(made[0] / "out")
-    assert [len(account.spends) for account in accounts(tmp_path, AccountKind.LOADS)] == [1]
-    assert [len(account.spends) for account in accounts(tmp_path, AccountKind.NETWORK_INSTANCE)] == [1] * 5
-
-
 def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

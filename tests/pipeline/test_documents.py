@@ -30,6 +30,7 @@ from dp_powerflow.privacy.ledger.accounts import ComposedCosts
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support import manifest_releases as by_hand
 from support.corpora import EXTRAS, ring
+from support.small import raw_config
 from support.tampering import manifest_of
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
@@ -39,18 +40,7 @@ NAMES = sorted({*form.REQUIRED, "data/part-00000.parquet", "days.parquet", "twin
 HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
 PAPER: dict[str, Any] = {"network": {"bound": "paper", "require_evidence": False}}
 SOLAR: dict[str, Any] = {"pv": {"irradiance": f"{by_hand.CANARY}.csv", "volt_var": "category B"}}
-TWINS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "all nodes": {"released": "all"},
-    "network": {"controls": "frozen", "publish": "network"},
-    "network and loads": {"controls": "frozen", "publish": "network and loads", "graph_days": 2},
-    "lengths": {"lines": "length"},
-    "codes": {"lines": "length", "code_epsilon": 0.4},
-    "charging": {"charging_epsilon": 0.5},
-    "lines only": {"transformers": False, "capacitors": False},
-    "pv": {"pv": True},
-    "gaussian": {"noise": "gaussian", "delta": 1e-6},
-}
+TWINS = raw_config("twins")
 
 
 @pytest.fixture(scope="module")
@@ -293,14 +283,6 @@ def test_what_has_no_noise_is_declared_public(on_twins: dict[str, ManifestInputs
             assert public in text, (name, public)
 
 
-def test_a_true_network_declares_nothing_of_a_twin(on_true: dict[str, ManifestInputs]) -> None:
-    without_tables = {name: digest for name, digest in HASHES.items() if not name.startswith("twin/")}
-    manifest = by_hand.build_manifest(on_true["full-support"], without_tables)
-    assert by_hand.said(manifest, "declared").startswith("the least nominal load of a released node")
-    assert manifest["data"]["network_tables"] is None
-    assert "twin" not in json.dumps(manifest | {"files": {}})
-
-
 def test_what_is_published_is_what_is_said(on_twins: dict[str, ManifestInputs], made: by_hand.Made) -> None:
     after = {name: words_of(inputs, "after_noise") for name, inputs in on_twins.items()}
     assert "Neither the twin nor the loads" in after["plain"]
@@ -379,24 +361,6 @@ def test_nothing_of_a_line_is_left_where_its_length_and_code_are_public(
     assert not promise_warnings(by_hand.twin_config(network=network))
     assert warnings[-1].startswith("COORDINATES ARE PUBLISHED")
     assert ("conductor code" in warnings[-1]) == ("code_epsilon" not in network)
-
-
-def test_both_guarantees_are_in_words_with_their_figures(
-    on_true: dict[str, ManifestInputs], on_twins: dict[str, ManifestInputs]
-) -> None:
-    statement = make_statement(on_twins["plain"])
-    promise, network = render.promise_of(statement), statement.guarantee.network
-    assert promise.loads.holds
-    assert promise.network.holds
-    assert promise.network.figure.startswith("ε ≤ ")
-    words = " ".join((*promise.loads.sentences, *promise.network.sentences))
-    shown = ("delta 1e-5", "advantage", "Changed by 5 %", "Changed by 50 %", str(network.neighbours))
-    for part in (*shown, f"Not protected: {by_hand.said(statement, 'not_protected')}."):
-        assert part in words
-    evidence = render.promise_of(make_statement(on_true["full-support"]))
-    assert evidence.loads.holds
-    assert not evidence.network.holds
-    assert "Evidence, not differential privacy" in " ".join(evidence.network.sentences)
 
 
 # --- tables for hubs --------------------------------------------------------------------------------------
@@ -568,10 +532,3 @@ def test_the_released_page_is_what_anybody_makes_again(made: by_hand.Made) -> No
     page = (made.path / "quality.html").read_bytes()
     assert dpf.quality(dpf.open_corpus(made.path), workers=1).to_html() == page
     assert manifest_of(made.path)["files"]["quality.html"] == hashlib.sha256(page).hexdigest()
-
-
-def test_a_package_of_the_same_name_does_not_hide_the_function() -> None:
-    import dp_powerflow.quality
-
-    assert callable(dpf.quality)
-    assert callable(dp_powerflow.quality)

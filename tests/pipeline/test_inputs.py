@@ -36,6 +36,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import said
 from support.small import small_config
+from support.small_circuits import script
 from support.sunny import ROOF, write_sunny
 from support.tampering import manifest_of
 
@@ -50,106 +51,34 @@ FACTORS: dict[str, Any] = {"power_factor_of_load": {"671": -0.98, "634A": 0.7}}
 
 
 # --- what is refused before anything is spent -------------------------------------------------------------
-HEAD = """
-Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-New Line.b bus1=x bus2=y r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-"""
-LOADS = """New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
-New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
-"""
-TAIL = "Set VoltageBases=[4.16]\nCalcVoltageBases\n"
-SAME_NODE = HEAD + LOADS.replace("bus1=y", "bus1=x") + TAIL
-SOLAR = HEAD + LOADS + "New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250 %cutin=20\n" + TAIL
-REGULATED = (
-    HEAD
-    + LOADS
-    + "New Transformer.reg phases=1 windings=2 buses=[y.2 z.2] kvs=[2.4 2.4] kvas=[500 500] XHL=1\n"
-    "New RegControl.reg transformer=reg winding=2 vreg=122 band=2 ptratio=20\n"
-    "New Load.three bus1=z.2 phases=1 kv=2.4 kW=50 kvar=10\n" + TAIL
-)
-EVIDENCE: dict[str, Any] = {"require_evidence": True}
-REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
-    # ---- classes, loads, power factors
-    "set loads.first_day": ("", {"loads": {"kind": "opendss-shapes", "path": "shapes"}}),
-    "set loads.services": ("", {"loads": {"kind": "wide", "path": "meters.csv"}}),
-    "load class 'farms'": ("", {"nodes": {"load_class": "farms"}}),
-    "drawn for the nodes, not declared": ("", {"model": {"private_classes": 2}}),
-    "'nine', a load that": ("", {"nodes": {"class_of_load": {"nine": "residential"}}}),
-    "names 'nowhere', a load that the feeder": ("", {"nodes": {"power_factor_of_load": {"nowhere": 0.9}}}),
-    "'farms' in model.bounds_of_class": ("", {"model": {"bounds_of_class": {"farms": [0.1, 1.0]}}}),
-    "'farms' in model.power_factor_of_class": ("", {"model": {"power_factor_of_class": {"farms": 0.9}}}),
-    "declare one class for both": (SAME_NODE, {"nodes": {"class_of_load": {"one": "industrial"}}}),
-    "different power factors": (SAME_NODE, {"nodes": {"power_factor_of_load": {"one": 0.9}}}),
-    "INTERNAL: with the loads of some phases": ("", {"nodes": {"scale_factor": 1000.0}}),
-    "takes as declared public": (
-        REGULATED,
-        {"taps": "# solved on the true network; INTERNAL\ntransformer,winding,tap\nreg,2,1.0\n"},
-    ),
-    # ---- evidence that is required and impossible
-    "1 nodes carry less load than the public minimum": (
-        HEAD + LOADS + "New Load.light bus1=x.2 phases=1 kv=2.4 kW=0.1 kvar=0\n" + TAIL,
-        {"network": EVIDENCE},
-    ),
-    "a calibration of 20 days leaves": ("", {"network": EVIDENCE}),
-    r"Assumption 1 \(i\) of the paper fails": (
-        "",
-        {"network": EVIDENCE | {"bound": "paper", "calibration_days": 10000}, "release": {"days": 2}},
-    ),
-    "r = 1e.09 is too large": (
-        "",
-        {"network": EVIDENCE | {"radius": 1e9, "calibration_days": 10000}, "release": {"days": 2}},
-    ),
-    "no bound of Theorem 1 covers volt-var control": (
-        SOLAR,
-        {
-            "network": EVIDENCE | {"calibration_days": 10000},
-            "release": {"days": 2},
-            "pv": {"irradiance": "sun.csv", "volt_var": "category B"},
-        },
-    ),
-    # ---- what a twin could not be drawn of
-    "written|allocated": (HEAD + LOADS + "AllocateLoads\n" + TAIL, {"network": TWIN}),
-    "the taps given for the network": (
-        REGULATED,
-        {"taps": "transformer,winding,tap\nreg,2,1.0125\n", "network": TWIN},
-    ),
-}
+REFUSED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("refused_inputs.json").read_text())
 
 
-@pytest.mark.parametrize("says", REFUSED)
-def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(tmp_path: Path, says: str) -> None:
-    circuit, given = REFUSED[says]
-    sections = {name: dict(values) for name, values in given.items() if name != "taps"}
-    feeder = {"source": "c.dss"} | ({"taps": "taps.csv"} if "taps" in given else {})
-    write_sunny(tmp_path, circuit or HEAD + LOADS + TAIL)
-    (tmp_path / "taps.csv").write_text(given.get("taps", ""))
-    loads = {"load_points": 20, "days": 2} | sections.pop("loads", {})
-    with pytest.raises(errors.DpPowerflowError, match=says) as caught:
-        run_release(small_config(tmp_path, feeder=feeder, loads=loads, **sections), workers=1)
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["says"])
+def test_what_config_or_feeder_decide_is_refused_before_anything_is_spent(
+    tmp_path: Path, case: dict[str, Any]
+) -> None:
+    """By classes, loads and factors; evidence that is impossible; what no twin could be drawn of."""
+    circuit = script(case.get("circuit", "two_loads"), length=0.5, more=case.get("more", ""))
+    feeder = {"source": "c.dss"} | ({"taps": "taps.csv"} if "taps" in case else {})
+    write_sunny(tmp_path, circuit)
+    (tmp_path / "taps.csv").write_text(case.get("taps", ""))
+    loads = {"load_points": 20, "days": 2} | case["sections"].get("loads", {})
+    with pytest.raises(errors.DpPowerflowError, match=case["says"]) as caught:
+        run_release(
+            small_config(tmp_path, **case["sections"] | {"feeder": feeder, "loads": loads}), workers=1
+        )
     assert isinstance(caught.value, errors.ConfigError | errors.FeederError | errors.PowerFlowError)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
     assert not (tmp_path / "out").exists()
 
 
-OTHER = """Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30 vminpu=.8
-New Load.two bus1=x.2 phases=1 kv=2.4 kW=80 kvar=20 vminpu=.8
-New Load.three bus1=x.3.5 phases=1 kv=2.4 kW=80 kvar=20 vminpu=.8
-New Reactor.rod bus1=x.5 phases=1 r=10 x=0
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
-"""The third load has a ground of its own, through which alone its current returns: nothing feeds that node,
-so that the load is left out with it, and OpenDSS solves another circuit."""
-
-
 def misread(folder: Path, network: dict[str, Any], **feeder: Any) -> Config:
-    (folder / "net.dss").write_text(OTHER)
+    """The third load has a ground of its own: nothing feeds that node, so that the load is left out with it,
+    and OpenDSS solves another circuit.
+    """
+    (folder / "net.dss").write_text(script("own_ground"))
     section = {"source": "net.dss", "drop_islanded": True, **feeder}
     return small_config(folder, feeder=section, network=network, release={"days": 2})
 

@@ -49,31 +49,15 @@ from dp_powerflow.twin.draw import parameters_of
 from support.histories import BOUNDS, customers, history_of
 from support.manifest_releases import said
 from support.own_meters import OwnMeters, good_readings
-from support.small import small_config
+from support.small import raw_config, small_config
+from support.small_circuits import script
 from support.tampering import manifest_of
 
-RAW: dict[str, dict[str, Any]] = {
-    "feeder": {"source": "ieee13"},
-    "loads": {"kind": "simulated", "load_points": 60, "days": 4, "step_minutes": 60},
-    "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-    "nodes": {"load_class": "residential", "kw_per_customer": 2.0},
-    "network": {"mode": "twin-network", "id": "t1", "epsilon": 8.0, "change": 0.05},
-    "release": {"id": "r1", "days": 3, "output": "out", "state": "state", "insecure_seed": 7},
-}
+RAW = raw_config("plan")
 TRUE: dict[str, Any] = {
     **{"mode": "true-network", "bound": "full-support", "radius": 1e-13, "epsilon": 2.0, "delta": 0.5},
     **{"calibration_days": 2000, "require_evidence": True},
 }
-CIRCUIT = """
-Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length={length} units=km
-New Line.b bus1=x bus2=y r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
-New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
-New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
 
 
 def config_in(folder: Path, **sections: dict[str, Any]) -> Config:
@@ -136,15 +120,15 @@ def test_plan_shows_all_of_it_in_text_and_json(planned: PlannedRelease) -> None:
 
 
 def test_a_wrong_feeder_is_refused_before_a_meter_is_read(tmp_path: Path) -> None:
-    island = "New Line.i bus1=p bus2=q length=1\nSet "
+    island = "New Line.i bus1=p bus2=q length=1\n"
     meters = {"kind": "long", "path": "gone.csv", "services": "services.csv"}
     meters |= {"first_day": "2024-01-01", "last_day": "2024-01-02"}
     (tmp_path / "services.csv").write_text("customer,load_point,class\na,a,residential\nb,b,residential\n")
     own = config_in(tmp_path, feeder={"source": "c.dss"}, loads=meters)
-    (tmp_path / "c.dss").write_text(island.join(CIRCUIT.format(length=0.5).split("Set ")))
+    (tmp_path / "c.dss").write_text(script("two_loads", length=0.5, more=island))
     with pytest.raises(errors.DpPowerflowError, match="islanded"):
         dpf.plan(own)
-    (tmp_path / "c.dss").write_text(CIRCUIT.format(length=0.5))
+    (tmp_path / "c.dss").write_text(script("two_loads", length=0.5))
     with pytest.raises(errors.DpPowerflowError, match=r"gone\.csv"):
         dpf.plan(own)
 
@@ -214,7 +198,7 @@ def test_places_that_cannot_be_written_are_found_out(
 # --- privacy ----------------------------------------------------------------------------------------------
 def test_what_is_said_in_public_does_not_depend_on_the_length_of_a_line(tmp_path: Path) -> None:
     def public_part(length: float) -> str:
-        (tmp_path / "c.dss").write_text(CIRCUIT.format(length=length))
+        (tmp_path / "c.dss").write_text(script("two_loads", length=length))
         found = dpf.plan(
             config_in(tmp_path, feeder={"source": "c.dss"}, release={"state": f"state {length}"})
         )
@@ -296,8 +280,8 @@ def test_loads_at_their_bounds_without_solution_are_refused_before_anything_is_s
 def test_pv_at_full_power_must_have_a_solution_before_anything_is_spent(
     tmp_path: Path, kw: int, refused: bool
 ) -> None:
-    roof = f"New PVSystem.roof bus1=y phases=3 kv=4.16 kva={kw} pmpp={kw} irradiance=1\nSet "
-    (tmp_path / "c.dss").write_text(CIRCUIT.format(length=0.5).replace("Set ", roof, 1))
+    roof = f"New PVSystem.roof bus1=y phases=3 kv=4.16 kva={kw} pmpp={kw} irradiance=1\n"
+    (tmp_path / "c.dss").write_text(script("two_loads", length=0.5, more=roof))
     config = config_in(tmp_path, feeder={"source": "c.dss"}, network=PAPER, pv={"latitude": 40.0})
     if refused:
         refused_by_both(config, errors.ConfigError, "nor have far lower loads")
@@ -472,11 +456,10 @@ def predicted(n: int, options: FitOptions, budget: Budget = ONE, labels: int = 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spread", [0.7, 1.0])
-def test_the_prediction_for_400_homes_covers_what_repeated_fits_do(spread: float) -> None:
+def test_the_prediction_for_400_homes_covers_what_repeated_fits_do() -> None:
     """Homes of another kind than the stand-ins, with another spread and place of their levels."""
     rng = np.random.default_rng(1)
-    load = customers(400, 14, 8) * np.exp(np.sqrt(spread**2 - 0.5**2) * rng.standard_normal((400, 1, 1)))
+    load = customers(400, 14, 8) * np.exp(np.sqrt(1.0 - 0.5**2) * rng.standard_normal((400, 1, 1)))
     history, options = history_of(np.clip(load, *BOUNDS)), FitOptions(BOUNDS, History())
     mean, *_ = stand_in_errors(history_facts(history, options, ONE.unit), options, ONE)
     off = np.array([_mean_load_off(history, options, seed) for seed in range(24)])

@@ -26,11 +26,11 @@ class Killed(BaseException):
 
 
 def on_twin(folder: Path, **release: Any) -> Config:
-    return small_config(folder, network=TWIN, release={"days": 3, "insecure_seed": None, **release})
+    return small_config(folder, network=TWIN, release={"days": 1, "insecure_seed": None, **release})
 
 
 def on_true(folder: Path, **release: Any) -> Config:
-    return small_config(folder, release={"days": 3, "insecure_seed": None, **release})
+    return small_config(folder, release={"days": 1, "insecure_seed": None, **release})
 
 
 @pytest.fixture
@@ -98,15 +98,18 @@ def test_a_key_that_is_left_beside_a_sealed_release_is_found_and_ended(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["in the state", "elsewhere"])
 @pytest.mark.parametrize(
-    "moment", ["charge_all", "keep_begun", "fit", "write_documents", "end_key", "finish"]
+    "moment",
+    [
+        *("charge_all", "keep_begun", "fit", "write_documents", "end_key", "finish"),
+        *("fit elsewhere", "finish elsewhere"),
+    ],
 )
 def test_a_killed_run_resumes_to_the_same_draws_with_one_charge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, elsewhere: bool, secrets: list[bytes]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, secrets: list[bytes]
 ) -> None:
-    if elsewhere and moment not in ("fit", "finish"):
-        pytest.skip("the folder of keys decides nothing there")
+    """With keys in the state, or in a folder elsewhere."""
+    moment, _, elsewhere = moment.partition(" ")
     if elsewhere:
         (tmp_path / "memory").mkdir(mode=0o700)
         monkeypatch.setenv(KEYS_VARIABLE, str(tmp_path / "memory"))

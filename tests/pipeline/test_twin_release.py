@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow.cli.release import render_plan
 from dp_powerflow.corpus.gridfm.tables import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.tables import Connections, NodeTable, encode_connections
-from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.corpus.tables import Connections, NodeTable
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import BusGraph, Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
@@ -34,14 +32,15 @@ from dp_powerflow.pipeline.modes.twin import TwinMode, public_places, released_c
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.release import run_release
 from dp_powerflow.powerflow.operated import OperatedSolver
-from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope, TwinCap
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.draw import Twin
 from support.made import Released, operated_config, twin_config
 from support.manifest_releases import said
-from support.small import CORNERS, small_config, tree_hash
+from support.small import small_config, tree_hash
+from support.small_circuits import script
 from support.sunny import write_sunny
 from support.tampering import failed, manifest_of, sealed, without_hashes
 
@@ -99,6 +98,9 @@ def test_an_auditor_draws_the_twin_again(twin_release: Released, tmp_path: Path)
     content = (json.dumps(twin, indent=1, sort_keys=True) + "\n").encode()
     PrivateState.inspect(state).write_internal(kept.parent.name, kept.name, content)
     assert [name for name, ok in audit(state).items() if not ok] == [SEED, "twin"]
+    # So is another internal report.
+    PrivateState.inspect(state).write_internal("small", "report.json", b"{}")
+    assert {name for name, ok in audit(state).items() if not ok} >= {"commitment", "network evidence"}
 
 
 def test_the_plan_states_cost_and_prediction_from_public_figures(released: Path) -> None:
@@ -154,6 +156,11 @@ def test_the_same_twin_serves_every_release_for_one_charge(twin_release: Release
     for name in ("out", "two"):
         private = verify_private(tmp_path / name, tmp_path / "state")
         assert {check.name for check in private.failures} == {SEED}
+    # Another design under the id of the twin is refused before anything is spent.
+    other = {"id": "r4", "output": "out4", "network_epsilon_cap": 1.0}
+    with pytest.raises(PrivacyError, match="twin 't1'"):
+        run_release(twin_config(tmp_path, network={"epsilon": 0.5}, release=other), workers=1)
+    assert len(charges(tmp_path)) == 2
     # The two corpora are of the same network: same admittances, in another secret order, in which merged
     # switches cancel to the last digits.
     one, two = (np.abs(read_gridfm(tmp_path / n / "twin").admittance().toarray()) for n in ("out", "two"))
@@ -162,62 +169,6 @@ def test_the_same_twin_serves_every_release_for_one_charge(twin_release: Release
     shutil.rmtree(tmp_path / "out" / "twin")
     shutil.copytree(tmp_path / "two" / "twin", tmp_path / "out" / "twin")
     assert "twin tables" in sealed(tmp_path / "out")
-
-
-def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> None:
-    cap = {"network_epsilon_cap": 2.5}
-    run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
-
-    def next_twin(number: int) -> None:
-        names = {**cap, "id": f"r{number}", "output": f"out{number}"}
-        twin = {"id": f"t{number}"}
-        run_release(twin_config(tmp_path, network=twin, release=names, model={"reuse": "small"}), workers=1)
-
-    next_twin(2)
-    assert [kind for kind, _ in charges(tmp_path)].count(AccountKind.NETWORK_TWIN) == 2
-    stated = manifest_of(tmp_path / "out2")["composition"]["network"]
-    assert stated["spent"] == {"pure_epsilons": pytest.approx([1.0, 1.0]), "mu_squared": 0.0}
-    assert stated["promise"]["epsilon"] == pytest.approx(2.0)
-    before = charges(tmp_path)
-    with pytest.raises(PrivacyError, match="left"):
-        next_twin(3)
-    assert charges(tmp_path) == before
-    assert not (tmp_path / "out3").exists()
-    # Another design under the id of a twin is refused before anything is spent.
-    other = {**cap, "id": "r4", "output": "out4", "epsilon_cap": 4.0}
-    with pytest.raises(PrivacyError, match="twin 't1'"):
-        run_release(twin_config(tmp_path, network={"epsilon": 0.5}, release=other), workers=1)
-    assert charges(tmp_path) == before
-
-
-@pytest.mark.usefixtures("corrected")
-def test_a_new_version_of_the_network_is_charged_for_what_changed(
-    twin_release: Released, tmp_path: Path
-) -> None:
-    """The replaced line gets fresh noise, charged to it alone; everything else of the twin stays."""
-    shutil.copytree(twin_release.folder, tmp_path, dirs_exist_ok=True)
-    asked = {"id": "r2", "output": "two", "continues_network": "network-twin-1"}
-    before, reuse = charges(tmp_path), {"reuse": "small"}
-    with pytest.raises(PrivacyError, match="left"):  # the cap does not allow it
-        run_release(twin_config(tmp_path, release=asked, model=reuse), workers=1)
-    assert charges(tmp_path) == before
-    ledger = Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=7))
-    account = ledger.named("network-twin-1")
-    assert account is not None
-    assert isinstance(account.cap, TwinCap)
-    ledger.change_cap(account.name, replace(account.cap, epsilon=2.0), "a line was replaced")
-    second = twin_config(tmp_path, release={**asked, "network_epsilon_cap": 2.0}, model=reuse)
-    run_release(second, workers=1)
-    run_release(second, workers=1)  # again: nothing more
-    spends = Ledger.inspect(tmp_path / "state").spends()
-    paid = {s.release_id: s.cost.scope for s in spends if isinstance(s.cost, PureCost)}
-    assert paid == {"t1": Scope(), "t1_version-2": Scope(replaced=("line 632633",))}
-    kept = [Twin.from_json(p.read_text()) for p in (tmp_path / "state/internal/twin-t1").glob("twin-*.json")]
-    moved = {key for key in kept[0].positions if kept[0].positions[key] != kept[1].positions[key]}
-    assert {key.element for key in moved} == {"632633"}
-    private = verify_private(tmp_path / "two", tmp_path / "state")
-    assert {check.name for check in private.failures} == {SEED}
-    assert manifest_of(tmp_path / "two")["composition"]["network"]["promise"]["epsilon"] == pytest.approx(2.0)
 
 
 # --- what depends on the true network ---------------------------------------------------------------------
@@ -294,18 +245,6 @@ def test_regulators_hold_voltages_taps_move_and_powers_balance(operated_release:
     assert losses.max() < 0.1 * corpus.loads().sum(axis=-1).real.max()
 
 
-def test_curves_of_the_file_and_a_clear_sky_are_stated(tmp_path: Path) -> None:
-    network = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "released": "all"}
-    sunny = {"latitude": 37.0, "volt_var": "file"}
-    source = {"source": "ieee123-pv"}
-    run_release(
-        small_config(tmp_path, feeder=source, pv=sunny, network=network, release={"days": 2}), workers=1
-    )
-    stated = manifest_of(tmp_path / "out")["declared_public"]["generation"]
-    assert (stated["volt_var"], stated["days"]) == ("file", 365)
-    assert failed(tmp_path / "out") == {SEED}
-
-
 def test_every_snapshot_for_itself_is_another_release(operated_release: Released, tmp_path: Path) -> None:
     run_release(operated_config(tmp_path, network={"controls": "snapshot"}), workers=1)
     mine, other = open_corpus(operated_release.path), open_corpus(tmp_path / "out")
@@ -315,18 +254,10 @@ def test_every_snapshot_for_itself_is_another_release(operated_release: Released
 
 # --- a snapshot without solution is scaled down -----------------------------------------------------------
 # Far more load than the lines bear: thousands of customers where there is room for hundreds.
-WEAK = """
-Clear
-New Circuit.weak basekv=4.16 bus1=s pu=1.0 R1=0.05 X1=0.1 R0=0.05 X0=0.1
-New Line.a bus1=s bus2=x r1=0.4 x1=0.8 r0=0.8 x0=1.6 c1=0 c0=0 length=3 units=km
-New Load.one bus1=x phases=3 kv=4.16 kW=900 kvar=300 vminpu=0.01 vlowpu=0.005
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
 
 
 def heavy(folder: Path, **network: Any) -> Any:
-    (folder / "weak.dss").write_text(WEAK)
+    (folder / "weak.dss").write_text(script("heavy"))
     return small_config(
         folder,
         feeder={"source": "weak.dss"},
@@ -388,32 +319,16 @@ def test_scaling_down_gives_the_same_bytes_in_two_processes_and_works_in_the_fro
     assert verify_release(frozen / "out").intact
 
 
-class Endless:
-    """Loads that no network bears, nor a ten-thousandth of them."""
-
-    def __init__(self, law: Any) -> None:
-        self.law, self.n_days, self.n_blocks = law, 1, 1
-
-    def block(self, index: int) -> LoadBlock:
-        """One day."""
-        load = np.full((len(self.law.positions), 1, self.law.steps), 1e18)
-        return LoadBlock(0, load, load)
-
-
-def test_a_network_that_bears_nothing_at_all_ends_in_a_sentence(scaled_down: Path) -> None:
+def test_a_network_that_bears_nothing_at_all_ends_in_a_sentence(
+    scaled_down: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor a ten-thousandth of these loads."""
     scene, source = drawn_again(scaled_down)
+    endless = np.full_like(source.block(0).load_kw, 1e18)
+    monkeypatch.setattr(type(source), "block", lambda *_: LoadBlock(0, endless, endless))
     solver = OperatedSolver(scene.network.feeder, controls="snapshot")
     with pytest.raises(PowerFlowError, match="next to no power"):
-        solve_days(solver, Endless(source.law), scale_down=True)
-
-
-def test_the_true_network_is_not_scaled_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CORNERS, lambda *_: None)
-    (tmp_path / "weak.dss").write_text(WEAK)
-    nodes = {"load_class": "residential", "scale_factor": 60.0}
-    config = small_config(tmp_path, feeder={"source": "weak.dss"}, nodes=nodes, release={"days": 5})
-    with pytest.raises(PowerFlowError, match=r"no solution for a day|no power-flow solution"):
-        run_release(config, workers=1)
+        solve_days(solver, source, scale_down=True)
 
 
 # === what is published beside the voltages =================================================================
@@ -482,48 +397,6 @@ def test_the_voltages_do_not_depend_on_what_is_beside_them(solved: Path, tmp_pat
     assert corpus.connections is None
     assert corpus.nodes == NodeTable.opaque(corpus.layout.nodes)
     assert failed(tmp_path / "out") == {SEED}
-
-
-def beside_the_voltages(patch: pytest.MonkeyPatch) -> None:
-    """A run dies after the loads of a part."""
-    write = CorpusWriter.write_files
-
-    def killed(writer: Any, files: dict[str, memoryview]) -> dict[str, str]:
-        *beside, voltages = files
-        assert beside
-        assert voltages.startswith("data/")
-        write(writer, {name: files[name] for name in beside})
-        raise KeyboardInterrupt
-
-    patch.setattr(CorpusWriter, "write_files", killed)
-
-
-def among_the_tables(patch: pytest.MonkeyPatch) -> None:
-    """A run dies in the middle of the table of buses."""
-
-    def killed(writer: CorpusWriter, found: Any) -> dict[str, str]:
-        content = encode_connections(writer.layout, writer.release_id, found)["buses.parquet"]
-        (writer.partial / "buses.parquet").write_bytes(content[: len(content) // 2])
-        raise KeyboardInterrupt
-
-    patch.setattr(CorpusWriter, "write_connections", killed)
-
-
-@pytest.mark.parametrize("dies", [beside_the_voltages, among_the_tables])
-def test_a_run_that_died_ends_in_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: Any
-) -> None:
-    also = {"also_publish": ["head", "loads", "connections"]}
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-        write_sunny(tmp_path / name)
-    run_release(sunny(tmp_path / "whole", **also), workers=1)
-    dies(monkeypatch)
-    with pytest.raises(KeyboardInterrupt):
-        run_release(sunny(tmp_path / "killed", **also), workers=1)
-    monkeypatch.undo()
-    run_release(sunny(tmp_path / "killed", **also), workers=1)
-    assert tree_hash(tmp_path / "killed/out") == tree_hash(tmp_path / "whole/out")
 
 
 def test_a_fixed_frame_has_no_states(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.errors import CorpusError
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 from dp_powerflow.quality.tally import LEVELS
 from dp_powerflow.units import FloatArray
@@ -214,13 +213,6 @@ def test_many_steps_are_shown_at_96_times_of_day(tmp_path: Path) -> None:
     found = measure(feeder.write(tmp_path / "corpus"))
     assert found.voltages.slots_minutes.tolist() == list(range(0, 1440, 15))
     assert found.voltages.band_pu.shape == (4, 7, 96)
-
-
-def test_a_damaged_part_is_one_sentence(tmp_path: Path) -> None:
-    corpus = FEEDER.write(tmp_path / "corpus")
-    (tmp_path / "corpus" / "data" / "part-00001.parquet").write_bytes(b"not Parquet")
-    with pytest.raises(CorpusError, match="part-00001"):
-        measure(corpus)
 
 
 def test_json_holds_every_figure_and_the_promise(tmp_path: Path) -> None:

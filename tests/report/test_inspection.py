@@ -13,32 +13,12 @@ from dp_powerflow._inspection import inspect_feeder
 from dp_powerflow.cli import app
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
-
-CIRCUIT = """
-Clear
-New Circuit.c basekv=12.47 bus1=s pu=1.03
-New Transformer.reg phases=3 windings=2 buses=[s r] conns=[wye wye] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
-New RegControl.control transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=300 R=3 X=7 {settings}
-New Line.a bus1=r bus2=x r1=0.3 x1=0.6 r0=0.9 x0=1.8 length=4 units=km
-New Load.wye bus1=x phases=3 kv=12.47 kW=1500 kvar=600 model=2
-New Load.delta bus1=x.1.2 phases=1 conn=delta kv=12.47 kW=400 kvar=150 model=1
-New Capacitor.bank bus1=x phases=3 kvar=600 kv=12.47
-New CapControl.switch capacitor=bank element=line.a terminal=1 type=kvar onsetting=300 offsetting=-400
-New PVSystem.roof bus1=x phases=3 kv=12.47 kVA=900 Pmpp=800
-{more}
-Set VoltageBases=[12.47]
-CalcVoltageBases
-"""
-SOURCES = """
-New Generator.runs bus1=x phases=3 kv=12.47 kW=200 kvar=50 model=1
-New Generator.holds bus1=x phases=3 kv=12.47 kW=300 model=3
-New Storage.battery bus1=x phases=3 kv=12.47 kWrated=300 kWhrated=900 dispmode=default state=discharging
-"""
+from support.small_circuits import script
 
 
 def circuit(folder: Path, settings: str = "", more: str = "") -> Feeder:
     file = folder / "c.dss"
-    file.write_text(CIRCUIT.format(settings=settings, more=more))
+    file.write_text(script("inspected", settings=settings, more=more))
     return open_feeder(str(file))
 
 
@@ -60,10 +40,8 @@ def test_saved_taps_can_be_given_back(tmp_path: Path) -> None:
 
 def test_an_overloaded_feeder_is_described_without_a_loaded_range(tmp_path: Path) -> None:
     file = tmp_path / "heavy.dss"
-    file.write_text(
-        "Clear\nNew Circuit.c basekv=4.16 bus1=s\nNew Line.a bus1=s bus2=x length=10 units=km\n"
-        "New Load.l bus1=x phases=3 kv=4.16 kW=50000 kvar=20000\nSet VoltageBases=[4.16]\nCalcVoltageBases\n"
-    )
+    heavy = "New Load.l bus1=x phases=3 kv=4.16 kW=50000 kvar=20000\n"
+    file.write_text(script("two_loads", length=10, more=heavy))
     summary = json.loads(run(str(file), "--json"))
     assert summary["vm_min_pu"] is None
     assert any("no solution at nominal load" in note for note in summary["notes"])
@@ -73,7 +51,7 @@ def test_an_overloaded_feeder_is_described_without_a_loaded_range(tmp_path: Path
 
 
 def test_the_feeder_as_operated_is_the_file_as_it_is_and_the_frozen_frame_is_not(tmp_path: Path) -> None:
-    summary = inspect_feeder(circuit(tmp_path, more=SOURCES))
+    summary = inspect_feeder(circuit(tmp_path, more=script("inspected_sources")))
     assert summary.operated_error_pu is not None
     assert summary.operated_error_pu < 1e-7
     assert summary.same_states == "10 of 10"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ from dp_powerflow.cli import main
 from dp_powerflow.corpus import storage
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from support.small import other_section
+from support.small import other_section, raw_config, toml_text
 
 HEAD = """Clear
 New Circuit.c basekv=4.16 bus1=s
@@ -28,7 +29,7 @@ LOAD = "New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30\n"
 LOOP = "".join(f"New Line.z{k} bus1=x bus2=y r1=0 x1=0 r0=0 x0=0 c1=0 c0=0 length=1\n" for k in range(2))
 TAIL = "Set VoltageBases=[4.16]\nCalcVoltageBases\n"
 CUSTOMERS = ("a", "b", "c")
-DAYS = ("2024-05-01", "2024-05-02")
+DAYS = (dt.date(2024, 5, 1), dt.date(2024, 5, 2))
 
 
 def readings(header: str = "customer,time,active", factor: float = 1.0) -> str:
@@ -49,17 +50,7 @@ FILES = {
     "services.csv": SERVICES,
     "release.toml": "",
 }
-RAW: dict[str, dict[str, Any]] = {
-    "feeder": {"source": "net.dss"},
-    "loads": {
-        **{"kind": "long", "path": "meters.csv", "services": "services.csv", "step_minutes": 60},
-        **{"first_day": DAYS[0], "last_day": DAYS[1]},
-    },
-    "model": {"epsilon": 1.0, "use_scale": False, "bounds": [0.02, 30.0]},
-    "nodes": {"kw_per_customer": 1.5},
-    "network": {"mode": "twin-network", "epsilon": 1.0, "id": "twin-1"},
-    "release": {"id": "first", "days": 1, "output": "out", "state": "state"},
-}
+RAW = raw_config("mistakes")
 
 
 @dataclass(frozen=True)
@@ -79,42 +70,14 @@ class Mistake:
     command: str = "release release.toml"
 
 
-def config(what: str, says: str, **sections: Any) -> Mistake:
-    return Mistake(what, says, sections)
-
-
 def files(what: str, says: str, **contents: str | None) -> Mistake:
     names = {"net": "net.dss", "meters": "meters.csv", "services": "services.csv", "toml": "release.toml"}
     return Mistake(what, says, files={names[name]: text for name, text in contents.items()})
 
 
-def typed(what: str, says: str, command: str) -> Mistake:
-    return Mistake(what, says, command=command)
-
-
 MISTAKES = [
-    # ---- the config file itself
-    typed("no such config", "config file gone.toml does not exist; write one with", "plan gone.toml"),
-    typed("a folder for a config", "is a folder; name the config file in it", "plan ."),
+    *(Mistake(**each) for each in json.loads(Path(__file__).with_name("mistakes.json").read_text())),
     files("a config that is not TOML", "is not valid TOML", toml="feeder = [\n"),
-    config("a misspelt key", "did you mean 'epsilon'?", model={"epsilon": None, "epsilom": 1.0}),
-    config("a key that is missing", "lacks 'release.days'", release={"days": None}),
-    config("a negative epsilon", "greater than 0", model={"epsilon": -1}),
-    config("an epsilon of the twin that is no protection", "change epsilon or x", network={"epsilon": 1e6}),
-    # ---- keys that do not go together
-    config("meters without days", "set loads.services, loads.first_day and", loads={"first_day": None}),
-    config("a scale that there is not", "add scale_kw to it", model={"use_scale": True}),
-    config("a class that there is not", "load class 'castle'", nodes={"load_class": "castle"}),
-    config("a model that was never fitted", "were never charged for", model={"reuse": "never"}),
-    config("a store without a bucket", "is a whole bucket", release={"output": "s3://"}),
-    config("NUL in a path", "control character", feeder={"source": "a\0b.dss"}),
-    config("a sun for a feeder without PV", "has no PV system; remove it", pv={"latitude": 50.0}),
-    # ---- files that are not there
-    config("no such feeder file", "'feeder.source' is", feeder={"source": "gone.dss"}),
-    config("no such meter file", "'loads.path' is", loads={"path": "gone.csv"}),
-    config("no such service map", "'loads.services' is", loads={"services": "gone.csv"}),
-    config("no such tap file", "'feeder.taps' is", feeder={"taps": "taps.csv"}),
-    # ---- what is in the files
     files("a feeder that OpenDSS rejects", "OpenDSS rejects", net=HEAD + LOAD + "New Lnie.b bus1=x\n" + TAIL),
     files("a feeder without loads", "has no load and no generation", net=HEAD + TAIL),
     files(
@@ -145,15 +108,6 @@ MISTAKES = [
         for row in ("NaN,d", "d,nan", "None,d", "d,NULL")
     ),
     files("two ids that look alike", "blanks, case or invisible characters", services=SERVICES + "A,d\n"),
-    # ---- the command line
-    typed("a feeder that is not there", "gone.dss", "inspect gone.dss"),
-    typed("init over a file", "release.toml exists already", "init release.toml"),
-    typed("init over the folder", "exists already", "init . --feeder net.dss --meters meters.csv --unit kW"),
-    typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
-    typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
-    typed("verify what is no release", "give the directory of a release", "verify services.csv"),
-    typed("a ledger that is not there", "there is no private state directory", "ledger nowhere"),
-    typed("a cap of no account", "name the account", "ledger state --epsilon 4"),
 ]
 WRONG_CALLS = (
     "inspekt",
@@ -168,22 +122,10 @@ def write(folder: Path, mistake: Mistake) -> None:
     raw: dict[str, Any] = {name: dict(values) for name, values in RAW.items()}
     for name, change in mistake.sections.items():
         raw[name] = other_section(raw.get(name, {}), change) if isinstance(change, dict) else change
-    for name, text in {**FILES, "release.toml": toml(raw), **mistake.files}.items():
+    config = {name: {k: v for k, v in of.items() if v is not None} for name, of in raw.items()}
+    for name, text in {**FILES, "release.toml": toml_text(config), **mistake.files}.items():
         if text is not None:
             (folder / name).write_text(text)
-
-
-def toml(raw: dict[str, Any]) -> str:
-    lines = [f"{name} = {json.dumps(value)}" for name, value in raw.items() if isinstance(value, str)]
-    for section, values in raw.items():
-        if isinstance(values, dict):
-            lines.append(f"[{section}]")
-            lines += [
-                f"{key} = {value if key in ('first_day', 'last_day') else json.dumps(value)}"
-                for key, value in values.items()
-                if value is not None
-            ]
-    return "\n".join(lines) + "\n"
 
 
 def spends(state: Path) -> int:
@@ -251,7 +193,7 @@ def test_a_store_that_does_not_answer_is_found_out_by_plan_and_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("s3fs")
-    write(tmp_path, config("", "", release={"output": "s3://bucket/release"}))
+    write(tmp_path, Mistake("", "", {"release": {"output": "s3://bucket/release"}}))
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")

@@ -119,10 +119,6 @@ def rows(good: int, *, refused: tuple[int, ...] = ()) -> list[str]:
     return lines[lines.index("|---|---|---|") + 1 :]
 
 
-def test_a_small_fleet_is_listed_in_full() -> None:
-    assert rows(3) == [f"| street {k} | feeder-{k:04d} |  |" for k in (1, 2, 3)]
-
-
 def test_a_large_fleet_lists_all_that_are_refused_and_twenty_others() -> None:
     found = rows(1000, refused=(500, 900))
     assert "| street 500 | feeder-0500 | cannot be released: No / source. |" in found

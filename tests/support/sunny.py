@@ -9,6 +9,7 @@ import numpy as np
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.units import ComplexArray, FloatArray
+from support.small_circuits import script
 
 
 def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
@@ -22,17 +23,7 @@ def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
     return Generation.from_irradiance(feeder, h[None]).of(np.zeros(1, dtype=np.int64))
 
 
-ROOF = """
-Clear
-New Circuit.c basekv=4.16 bus1=s
-New Line.a bus1=s bus2=x length=0.5 units=km
-New Line.b bus1=x bus2=y length=0.5 units=km
-New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
-New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
-New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250 %cutin=20
-Set VoltageBases=[4.16]
-CalcVoltageBases
-"""
+ROOF = script("roof")
 
 
 def write_sunny(folder: Path, circuit: str = ROOF, steps: int = 24) -> None:
