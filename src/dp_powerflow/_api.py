@@ -212,15 +212,9 @@ def verify(
 
         keys = [public_digits(Path(key)) for key in signers]
     report = _verified(release, private, config, source, on_progress)
-    from dp_powerflow.fleet.manifest import FLEET_FILE, is_fleet, partition
-    from dp_powerflow.manifest.model import MANIFEST_FILE
-    from dp_powerflow.manifest.verify import signatures_required, with_signatures
+    from dp_powerflow.manifest.verify import with_signatures
 
-    if not is_fleet(place):
-        return with_signatures(report, place, MANIFEST_FILE, signatures_required(place), keys)
-    names = [check.name for check in report.checks if check.name.startswith(partition(""))]
-    demanded = max((signatures_required(place / name) for name in names), default=0)
-    return with_signatures(report, place, FLEET_FILE, demanded, keys)
+    return with_signatures(report, place, report.demanded, keys)
 
 
 def _verified(
@@ -311,18 +305,15 @@ def sign(
         ...
     FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.pem'
     """
-    from dp_powerflow.fleet.manifest import FLEET_FILE, is_fleet
-    from dp_powerflow.manifest.model import MANIFEST_FILE
     from dp_powerflow.manifest.signatures import make_signature, private_key, write_signature
 
-    place, own = Path(release), private_key(Path(key), password)
-    failed = [check for check in verify(place).failures if check.name not in ("random source", "signatures")]
-    if failed:
+    place, own, report = Path(release), private_key(Path(key), password), verify(release)
+    failed = [check for check in report.failures if check.name not in ("random source", "signatures")]
+    if failed or report.manifest_sha256 is None:
         raise ConfigError(
             f"{place} is not intact, so it is not signed: {failed[0].sentence}; run 'dp-powerflow verify'"
         )
-    content = (place / (FLEET_FILE if is_fleet(place) else MANIFEST_FILE)).read_bytes()
-    return write_signature(place, make_signature(content, own, role))
+    return write_signature(place, make_signature(report.manifest_sha256, own, role))
 
 
 def review(release: str | PathLike[str], *, signers: Sequence[str | PathLike[str]] = ()) -> Review:

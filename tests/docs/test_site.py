@@ -189,17 +189,6 @@ def test_the_odds_of_the_network_are_those_of_plan(row: list[str]) -> None:
     assert row[1:] == [at_most(small), right(small), at_most(large), right(large)]
 
 
-def test_the_page_says_what_is_no_protection_and_that_choosing_by_a_look_is_a_leak() -> None:
-    """A record of looks that only `plan` kept was empty for an owner who ran `release` first."""
-    assert NO_PROTECTION in PAGE
-    assert (LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE) == (10.0, 1e-3, 0.01)
-    assert set(Release.model_fields) == {
-        *("id", "software", "insecure_seed", "keys"),
-        *("simulated_loads", "warnings"),
-    }
-    assert "Choosing settings by internal pages is a leak that no guarantee covers" in PAGE
-
-
 def test_every_command_of_the_page_has_these_options() -> None:
     for command in re.findall(r"`(dp-powerflow [^`]+)`", PAGE):
         assert is_a_command(command), command

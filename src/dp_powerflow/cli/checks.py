@@ -213,8 +213,8 @@ def ledger(
         if declared:
             opened.declare_roles({name: public_digits(Path(path)) for name, _, path in declared})
     if account is not None and radius is not None:
-        restate_radius(opened, account, radius, reason)
-    if account is not None and (radius is None or figures[:2] != (None, None)):
+        missing = restate_radius(opened, account, radius, reason, key)
+    if account is not None and not missing and (radius is None or figures[:2] != (None, None)):
         missing = opened.change_figures(account, epsilon, delta, reason, key)
     if missing:
         say(f"noted, and not in force: {' and '.join(sorted(missing))} must approve the same change")

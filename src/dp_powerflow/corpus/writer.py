@@ -429,16 +429,22 @@ class CorpusWriter:
             self.remote.end()
             return self.target
         target = self._directory
+        self.settle()
         with storage.storing(target):
-            remove_temporaries(self.partial, also_locked=True)  # of workers that were given up
-            for directory, _, _ in os.walk(self.partial):
-                sync_directory(Path(directory))
             storage.refuse_taken(target)
             # Readable for whom new directories are: data/ was made with the mask of the user.
             self.partial.chmod(stat.S_IMODE((self.partial / schema.DATA).stat().st_mode))
             self.partial.rename(target)
             sync_directory(target.parent)
         return target
+
+    def settle(self) -> None:
+        """Have the disk keep the names of all files; a URL keeps them itself."""
+        if self.remote is None:
+            with storage.storing(self._directory):
+                remove_temporaries(self.partial, also_locked=True)  # of workers that were given up
+                for directory, _, _ in os.walk(self.partial):
+                    sync_directory(Path(directory))
 
     def discard(self) -> None:
         """Remove what is written so far."""

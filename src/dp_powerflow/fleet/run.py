@@ -85,6 +85,7 @@ from dp_powerflow.pipeline.release import (
     draw,
     end_key,
     fitted_model,
+    is_new,
     keep_begun,
     make,
     make_keys,
@@ -493,6 +494,8 @@ class _Run:
         """Fit the model that was paid for, if it is not there yet."""
         if self.config.model.reuse is None:
             fitted_model(self.fitted, self.state, self.source.history, self.cost, self.almanac)
+        else:
+            end_key(self.some, self.state, FIT)
 
     def map(self, workers: Kept, tasks: Iterator[Task], on_done: Callable[[Stage], object]) -> None:
         """Have feeders examined or made; workers get the load model too, once it is there."""
@@ -672,12 +675,10 @@ class _Run:
             except DpPowerflowError as error:
                 self._fail(way, error)
         own, fleet_id = [self.loads] if isinstance(self.loads, Charge) else [], self.config.fleet.id
-        if own and not is_begun(state, fleet_id):
+        if own and is_new(state, ledger, fleet_id, self.cost.request_sha256):
             state.make_key(fleet_id, FIT, self.cost.request_sha256)
         for way, plan, charge in bills:
-            if not is_begun(state, way.feeder.release_id):
-                mode = mode_of(way.feeder.config)
-                make_keys(mode, state, charge.data.dataset, plan.request_sha256, (DRAWS,))
+            make_keys(mode_of(way.feeder.config), state, ledger, plan, charge.data.dataset, (DRAWS,))
         try:
             spends = ledger.charge_all([*own, *(charge for *_, charge in bills)]) if bills else []
         except PrivacyError as error:

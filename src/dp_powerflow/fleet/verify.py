@@ -64,6 +64,7 @@ from dp_powerflow.manifest.verify import (
     parsed_manifest,
     read_manifest,
     verify_release,
+    with_signatures,
 )
 from dp_powerflow.pipeline.audit import balances_after, verify_private
 from dp_powerflow.pipeline.plan import committed, kept_models
@@ -119,9 +120,9 @@ def verify_fleet(
     warned = [text for report in reports.values() for text in report.warnings]
     attested = [*fleet_words()["customers"], *fleet_words()["networks"]]
     attested += [text for report in reports.values() for text in report.attested]
-    return VerifyReport(
-        fleet_id, digest, checks, tuple(dict.fromkeys(attested)), tuple(dict.fromkeys(warned))
-    )
+    demanded = max((report.demanded for report in reports.values()), default=0)
+    told = tuple(dict.fromkeys(attested)), tuple(dict.fromkeys(warned))
+    return VerifyReport(fleet_id, digest, checks, *told, demanded)
 
 
 Found = tuple[str, VerifyReport, bytes | None]
@@ -152,8 +153,10 @@ class _Reading:
                 content = manifest_content(release)
             try:
                 if self.state_path is None:
-                    return directory, verify_release(release), content
-                return directory, verify_private(release, self.state_path), content
+                    report = verify_release(release)
+                else:
+                    report = verify_private(release, self.state_path)
+                return directory, with_signatures(report, release, 0), content
             except (ReleaseError, CorpusError) as error:
                 report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
                 return directory, report, content

@@ -9,7 +9,8 @@ from importlib.resources import files
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.manifest import render
-from dp_powerflow.manifest.signatures import signatures_at
+from dp_powerflow.manifest.model import ReleaseError
+from dp_powerflow.manifest.signatures import accepted, signatures_at
 from dp_powerflow.manifest.verify import VerifyReport, read_manifest
 from dp_powerflow.privacy.budget import rho_to_epsilon
 
@@ -51,11 +52,13 @@ def review(place: Location, report: VerifyReport, signers: Sequence[str] = ()) -
 
     Raises
     ------
-    ReleaseError : its manifest cannot be read.
+    ReleaseError : its manifest cannot be read, or is not the one that was verified.
     """
-    manifest = read_manifest(place)[0]
+    manifest, digest = read_manifest(place)
+    if digest != report.manifest_sha256:
+        raise ReleaseError(f"{place} changed while it was read; review it again")
     loads = manifest.guarantee.loads
-    signed = [each for each in signatures_at(place).values() if each is not None and each.holds]
+    signed = accepted(signatures_at(place), digest).values()
     figures = render.figures_of(manifest) | {
         "report": report,
         "seen": render.quality_of_release(open_corpus(place)).voltages if report.intact else None,

@@ -10,7 +10,7 @@ since anybody can make a key: a reader gets the public keys of the signers elsew
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,11 +23,13 @@ from dp_powerflow._files import write_whole
 from dp_powerflow._texts import PublicLine
 from dp_powerflow.corpus.storage import Location, RemotePath
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.manifest.model import SIGNATURES, Check, Section, Sha256, check, sha256_of
+from dp_powerflow.manifest.model import SIGNATURES, Check, Section, Sha256, check
 from dp_powerflow.manifest.verify import signature_files
 
 _FORMAT: Literal["dp-powerflow signature, version 1"] = "dp-powerflow signature, version 1"
-_DIGITS = 16
+_DIGITS, _LARGEST = 16, 16_384
+"""Digits of a key in a name; bytes of a file of a signature."""
+Role = Annotated[PublicLine, Field(pattern=r"^\w[\w ,.'()&/-]*$")]
 
 
 class Signature(Section):
@@ -35,7 +37,7 @@ class Signature(Section):
 
     format: Literal["dp-powerflow signature, version 1"]
     manifest_sha256: Sha256
-    role: PublicLine
+    role: Role
     public_key: Sha256  # 32 bytes, as many as a hash
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
@@ -95,15 +97,17 @@ def _loaded(path: Path, load: Any, kind: Any) -> Any:
     return key
 
 
-def make_signature(content: bytes, key: Ed25519PrivateKey, role: str) -> Signature:
-    """The signature of a manifest, given its bytes."""
-    public, digest = key.public_key().public_bytes_raw().hex(), sha256_of(content)
+def make_signature(manifest_sha256: str, key: Ed25519PrivateKey, role: str) -> Signature:
+    """The signature of a manifest."""
+    public = key.public_key().public_bytes_raw().hex()
     try:
         made = Signature(
-            format=_FORMAT, manifest_sha256=digest, role=role, public_key=public, signature="0" * 128
+            format=_FORMAT, manifest_sha256=manifest_sha256, role=role, public_key=public, signature="0" * 128
         )
     except ValidationError:
-        raise ConfigError("a role is one line of at most 200 characters, such as 'privacy officer'") from None
+        raise ConfigError(
+            "a role is at most 200 letters, digits, blanks and ,.'()&/-, such as 'privacy officer'"
+        ) from None
     return made.model_copy(update={"signature": key.sign(made.signed).hex()})
 
 
@@ -130,31 +134,37 @@ def signatures_at(directory: Location) -> dict[str, Signature | None]:
 
 def _read(path: Location) -> Signature | None:
     try:
-        if isinstance(path, Path) and path.is_symlink():
+        if isinstance(path, Path) and (path.is_symlink() or not path.is_file()):
             return None
-        return Signature.model_validate(json.loads(path.read_bytes()))
+        with path.open("rb") if isinstance(path, Path) else path.open() as file:
+            content = file.read(_LARGEST + 1)
+        return None if len(content) > _LARGEST else Signature.model_validate(json.loads(content))
     except (OSError, ValueError, RecursionError):
         return None
 
 
+def accepted(found: Mapping[str, Signature | None], manifest_sha256: str | None) -> dict[str, Signature]:
+    """By public key, the signatures of this very manifest that hold and lie where they belong."""
+    return {
+        each.public_key: each
+        for name, each in found.items()
+        if each is not None and each.manifest_sha256 == manifest_sha256 and each.holds
+        if name == _file_of(each)
+    }
+
+
 def check_signatures(
-    directory: Location, content: bytes, required: int = 0, signers: Sequence[str] = ()
+    directory: Location, manifest_sha256: str | None, required: int = 0, signers: Sequence[str] = ()
 ) -> Iterator[Check]:
     """Whether all signatures hold, and whether the required ones and the ones of the signers are there.
 
     Parameters
     ----------
-    content : the bytes of the manifest.
     required : how many different keys must have signed; with `signers`, how many of these.
     signers : public keys whose signatures are demanded.
     """
-    found, digest = signatures_at(directory), sha256_of(content)
-    good = {
-        each.public_key: each
-        for name, each in found.items()
-        if each is not None and each.manifest_sha256 == digest and each.holds
-        if name == _file_of(each)
-    }
+    found = signatures_at(directory)
+    good = accepted(found, manifest_sha256)
 
     def problems() -> Iterator[str]:
         for name, each in found.items():
@@ -164,7 +174,7 @@ def check_signatures(
             if key not in good:
                 yield f"Key {key[:_DIGITS]} has not signed this release."
         known = good.keys() & set(signers) if signers else good.keys()
-        roles = {good[key].role for key in known}
+        roles = {good[key].role.casefold() for key in known}
         if min(len(known), len(roles)) < required:
             whose = " of the keys that were given" if signers else ""
             yield f"The release demands {required} signatures in different roles; {len(roles)}{whose} hold."

@@ -29,7 +29,6 @@ from dp_powerflow.corpus.schema import BESIDE, DATA
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.tables import NodeTable
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
-from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.manifest import model as form
 from dp_powerflow.manifest import render
 from dp_powerflow.manifest.build import Facts, assemble, contradictions, read_facts
@@ -58,6 +57,7 @@ class VerifyReport:
     checks : in the order they were made.
     attested : statements that nobody can check without the network or the ledger.
     warnings : why an intact release may promise less than a reader expects; worst first.
+    demanded : how many signatures the manifest demands.
     """
 
     release_id: str | None
@@ -65,6 +65,7 @@ class VerifyReport:
     checks: tuple[form.Check, ...]
     attested: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    demanded: int = 0
 
     @property
     def failures(self) -> tuple[form.Check, ...]:
@@ -360,23 +361,24 @@ def check_release(opened: Opened) -> VerifyReport:
         tuple(checks),
         () if found is None else tuple(found["attested"]),
         () if found is None else (*_not_compared(opened), *found["warnings"]),
+        0 if opened.manifest is None else opened.manifest.publication.require_signatures,
     )
 
 
 def with_signatures(
-    report: VerifyReport, place: Location, file: str, required: int, signers: Sequence[str]
+    report: VerifyReport, place: Location, required: int, signers: Sequence[str] = ()
 ) -> VerifyReport:
     """A report with what is found of the signatures, if there are any or some are demanded.
 
     Parameters
     ----------
-    file, required, signers : the manifest's name, and as of `check_signatures`.
+    required, signers : as of `check_signatures`.
     """
     if not (signature_files(place) or required or signers):
         return report
     from dp_powerflow.manifest.signatures import check_signatures  # few releases are signed
 
-    found = check_signatures(place, (place / file).read_bytes(), required, signers)
+    found = check_signatures(place, report.manifest_sha256, required, signers)
     return replace(report, checks=(*report.checks, *found))
 
 
@@ -388,14 +390,6 @@ def signature_files(place: Location) -> set[str]:
     else:
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return {f"{form.SIGNATURES}/{name}" for name in names}
-
-
-def signatures_required(place: Location) -> int:
-    """How many signatures a release demands; 0 where its manifest cannot be read."""
-    try:
-        return parsed_manifest(place, manifest_content(place))[0].publication.require_signatures
-    except (ValueError, DpPowerflowError, OSError):
-        return 0
 
 
 def _not_compared(opened: Opened) -> Iterator[str]:

@@ -148,7 +148,8 @@ def _keys_left(state: PrivateState, facts: Facts) -> Iterator[str]:
     owners = {facts.release_id, f"twin-{facts.policy.paid_by(facts.release_id)}"}
     for where, names in state.internal_files():
         for name in sorted(names) if where in owners and facts.keys == "destroyed" else ():
-            if name.endswith(KEY_ENDING):
+            unfinished = name.startswith("twin-") and f"{name.rpartition('-')[0]}.json" not in names
+            if name.endswith(KEY_ENDING) and not unfinished:
                 yield f"{where}/{name} is still there; run the same release again, which ends it."
 
 

@@ -233,9 +233,8 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
     charges = [network_charge(config, plan, facts)]
     if reused is None:
         charges.insert(0, Charge(customers, config.release.id, plan.request_sha256, plan.loads_cost))
-    if not planning.is_begun(state, config.release.id):  # nothing was drawn for it yet
-        products = (assembly.DRAWS,) if reused else (assembly.FIT, assembly.DRAWS)
-        make_keys(mode, state, facts.dataset, plan.request_sha256, products)
+    products = (assembly.DRAWS,) if reused else (assembly.FIT, assembly.DRAWS)
+    make_keys(mode, state, ledger, plan, facts.dataset, products)
     *own, network = ledger.charge_all(charges)
     loads = reused or own[0]
     keep_begun(state, config.release.id, plan.request_sha256, loads, network)
@@ -244,12 +243,29 @@ def charge(ready: planning.Ready, say: planning.Say = lambda _: None) -> tuple[p
 
 
 def make_keys(
-    mode: base.NetworkMode[Any], state: PrivateState, dataset: str, request: str, products: Iterable[str]
+    mode: base.NetworkMode[Any],
+    state: PrivateState,
+    ledger: Ledger,
+    plan: planning.Plan,
+    dataset: str,
+    products: Iterable[str],
 ) -> None:
-    """Make the keys of everything that a release will draw, just before it is charged."""
-    for product in products:
-        state.make_key(mode.config.release.id, product, request)
-    mode.make_keys(state, dataset)
+    """Make the keys of everything that a release will draw, just before it is charged.
+
+    None is made for what is charged or begun: whatever was drawn for a charge, nothing else is drawn for it.
+    """
+    release_id = mode.config.release.id
+    if is_new(state, ledger, release_id, plan.request_sha256):
+        for product in products:
+            state.make_key(release_id, product, plan.request_sha256)
+    if all(spend.dataset != dataset for spend in ledger.spends(release_id=plan.network.paid_by)):
+        mode.make_keys(state, dataset)
+
+
+def is_new(state: PrivateState, ledger: Ledger, release_id: str, request: str) -> bool:
+    """Whether nothing is begun or charged under this id for the request."""
+    charged = {spend.request_sha256 for spend in ledger.spends(release_id=release_id)}
+    return not planning.is_begun(state, release_id) and request not in charged
 
 
 def network_charge(config: Config, plan: planning.Plan, facts: base.NetworkFacts) -> Charge:
@@ -360,9 +376,14 @@ def fitted_model(
 
 
 def end_key(config: Config, state: PrivateState, product: str) -> None:
-    """Destroy the key of a product of a release that is complete, unless the owner keeps it."""
+    """Destroy the key of a product that is complete, unless the owner keeps it.
+
+    Of a model that is reused too, even if the release that has fitted it keeps its keys.
+    """
     if config.release.keys == "destroy":
-        state.destroy_key(config.release.id, product)
+        reused = config.model.reuse if product == assembly.FIT else None
+        for owner in filter(None, (config.release.id, reused)):
+            state.destroy_key(owner, product)
 
 
 # ----------------------------------------------------------------------------------------------- network
@@ -454,6 +475,7 @@ def make(
         )
         say("measuring the corpus")
         manifest = write_documents(staged, facts, written.hashes, progress)
+        staged.settle()  # a key that is gone after a loss of power leaves what it has drawn
         sealed = {"stage": staged.stage, "manifest": manifest, "scaled down": facts.scaled_down}
         state.write_internal(release_id, SEALED_FILE, json.dumps(sealed).encode())
         end_key(inputs.config, state, assembly.DRAWS)
@@ -475,6 +497,12 @@ def finish_sealed(writer: CorpusWriter, state: PrivateState) -> int:
     sealed = {} if stored is None else json.loads(stored)
     staged = replace(writer, stage=sealed.get("stage", ""))
     manifest = staged.root / MANIFEST_FILE
+    if sealed and not staged.root.exists():
+        raise PrivacyError(
+            f"release '{writer.release_id}' is complete and sealed, but is not at {writer.target}; put it "
+            "back, or choose a new release id, with model.reuse for its load model",
+            code="key-gone",
+        )
     if not sealed or not manifest.exists() or sha256_of(manifest.read_bytes()) != sealed["manifest"]:
         raise PrivacyError(assembly.KEY_GONE.format(what=f"release '{writer.release_id}'"), code="key-gone")
     staged.finish()

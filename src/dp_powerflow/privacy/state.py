@@ -1,20 +1,22 @@
 """The private state directory: its key, the ledger, keys of unfinished products, everything marked INTERNAL.
 
     state/                     0700
-      secret.key               0600  created once, by way of secret.key.new; it opens no noise
+      secret.key               0600  created once, by way of secret.key.new; no noise comes from it
       ledger.sqlite            0600  what has been spent (see `ledger`)
       ledger.anchor            0600  where the ledger stood last
-      internal/<release id>/…  0700, files 0600; <product>.key among them while a product is unfinished
+      internal/<release id>/…  0700, files 0600; <product>-<request>.key while a product is unfinished
       experiments/<release id>/…  0700, what experiments on private data write
 
 The key of the state chains the ledger and names the protected data: an account belongs to a keyed hash of
-the meter data or of the network, which says nothing about them without the key.
+the meter data or of the network. The hash says nothing about them without the key; the private state, which
+has both, can confirm a guess of all meter readings or of the whole network, and stays private.
 
 **Keys that end.** Noise and draws come from other keys: 256 random bits for every product (the fit of a
 model, the draw of a twin, the draw of a corpus), made just before the product is paid for and destroyed
 once it is complete. In between, a killed run finds the key and resumes to the same bits. `DP_POWERFLOW_KEYS`
-names another folder for them, such as one in memory. A product is named by a release or twin and bound to a
-request: no two products, and no two requests, ever share a stream, because they share no key.
+names another folder for them, such as one in memory. The state remembers the folder. A product is named by
+a release or twin, and by a request: no two products, and no two requests, share a stream, because they share
+no key.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,8 @@ RECEIPT = "paid-"
 KEYS_VARIABLE = "DP_POWERFLOW_KEYS"
 """Environment variable: the folder of the keys of unfinished products; by default they lie in the state."""
 KEY_ENDING = ".key"
+_KEYS_AT = "keys-at"
+"""Internal file: the folder in which the keys of a release or twin were made."""
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -145,15 +150,19 @@ class PrivateState:
         product
             What is drawn with it, such as ``"fit"``.
         request
-            Hash of everything that decides the product. A key of another request was never used, since that
-            request was not paid for, and is replaced.
+            Hash of everything that decides the product. The key of another request has another name; it was
+            never used, since that request was not paid for.
         """
         if self.insecure_seed or self._secret_of(release_id, product, request) is not None:
             return
-        self.destroy_key(release_id, product)
-        path = self._place_of(release_id, product + KEY_ENDING)
+        if self.read_internal(release_id, _KEYS_AT) is None:
+            elsewhere = os.environ.get(KEYS_VARIABLE)
+            own = Path(elsewhere).absolute() / self.identity("keys", [])[:_OWN_DIGITS] if elsewhere else ""
+            self.write_internal(release_id, _KEYS_AT, str(own).encode())
+        path = self._place_of(release_id, _key_name(product, request))
         ensure_private_directory(path.parent.parent, create=True)
         ensure_private_directory(path.parent, create=True)
+        destroy(path)  # what a kill has left of one that was destroyed
         _write_secret(path, os.urandom(SECRET_BYTES), source=_SYSTEM, request=request)
 
     def key_of(self, release_id: str, product: str, request: str) -> StreamKey | None:
@@ -162,12 +171,24 @@ class PrivateState:
         return None if secret is None else StreamKey(secret, insecure_seed=self.insecure_seed)
 
     def destroy_key(self, release_id: str, product: str) -> None:
-        """Overwrite and remove the key of a product that is complete; best effort on most disks."""
-        destroy(self._place_of(release_id, product + KEY_ENDING))
+        """Overwrite and remove the keys of a product that is complete; best effort on most disks.
+
+        Raises
+        ------
+        PrivateStateError : the folder of the keys is not there, so nobody knows whether they are gone.
+        """
+        folder = self._keys_of(release_id)
+        if not folder.is_dir() and self.read_internal(release_id, _KEYS_AT):
+            raise PrivateStateError(
+                f"the keys of '{release_id}' are in {folder}, which is not there; mount it, or make it again "
+                "if it was in memory, so that they are known to be destroyed"
+            )
+        for path in (folder / check_release_id(release_id)).glob(f"{_key_name(product, '*')}*"):
+            destroy(path)
 
     def _secret_of(self, release_id: str, product: str, request: str) -> bytes | None:
-        content = self.read_internal(release_id, product + KEY_ENDING)
-        if content is None:
+        content = self.read_internal(release_id, _key_name(product, request))
+        if content is None or not content.strip(b"\0"):  # a kill came between overwriting and removing it
             return None
         found, fields = _parsed_secret(content, self.root)
         return found if fields.get("request") == request else None
@@ -205,26 +226,23 @@ class PrivateState:
         return read_private(self._place_of(release_id, name))
 
     def _place_of(self, release_id: str, name: str) -> Path:
-        root = self._keys if name.endswith(KEY_ENDING) else self.root / INTERNAL_DIRECTORY
+        of_key = name.endswith(KEY_ENDING)
+        root = self._keys_of(release_id) if of_key else self.root / INTERNAL_DIRECTORY
         return root / check_release_id(release_id) / _check_file_name(name)
 
-    @property
-    def _keys(self) -> Path:
-        """Folder of the keys of unfinished products."""
-        elsewhere = os.environ.get(KEYS_VARIABLE)
-        if not elsewhere:
-            return self.root / INTERNAL_DIRECTORY
-        return Path(elsewhere).absolute() / self.identity("keys", [])[:_OWN_DIGITS]
+    def _keys_of(self, release_id: str) -> Path:
+        """Folder of the keys of a release or twin: where the first of them was made, whatever is set now."""
+        elsewhere = self.read_internal(release_id, _KEYS_AT)
+        return Path(elsewhere.decode()) if elsewhere else self.root / INTERNAL_DIRECTORY
 
     def internal_files(self, only: str | None = None) -> Iterator[tuple[str, frozenset[str]]]:
         """Release id, or whatever else files are kept under, with the names of the files; of one, or all."""
-        found: dict[str, set[str]] = {}
-        for root in {self.root / INTERNAL_DIRECTORY, self._keys}:
-            every = [root / only] if only is not None else root.iterdir() if root.is_dir() else ()
-            for path in every:
-                if re.fullmatch(RELEASE_ID, path.name) and path.is_dir():
-                    found.setdefault(path.name, set()).update(os.listdir(path))
-        yield from ((name, frozenset(found[name])) for name in sorted(found))
+        root = self.root / INTERNAL_DIRECTORY
+        every = [only] if only is not None else os.listdir(root) if root.is_dir() else []
+        for name in sorted(every):
+            if re.fullmatch(RELEASE_ID, name) and (root / name).is_dir():
+                places = {root / name, self._keys_of(name) / name}
+                yield name, frozenset(file for path in places if path.is_dir() for file in os.listdir(path))
 
     def commit(self, release_id: str, purpose: str, data: bytes) -> str:
         """SHA-256 of a salt and private bytes: a commitment that can be published.
@@ -238,6 +256,11 @@ class PrivateState:
         digest.update(bytes.fromhex(bound.keyed_hash([b"salt"])))
         digest.update(data)
         return digest.hexdigest()
+
+
+def _key_name(product: str, request: str) -> str:
+    """File of the key of a product; of a request by some of its digits."""
+    return f"{product}-{request[:_OWN_DIGITS]}{KEY_ENDING}"
 
 
 def _check_file_name(name: str) -> str:
@@ -350,7 +373,9 @@ class CarriedState(PrivateState):
 
     def destroy_key(self, release_id: str, product: str) -> None:
         """Forget a key, and tell the data owner, who has its file."""
-        self.files.pop((release_id, product + KEY_ENDING), None)
+        for place in [*self.files]:
+            if place[0] == release_id and fnmatch(place[1], _key_name(product, "*")):
+                del self.files[place]
         self.ended.add((release_id, product))
 
     def taken(self) -> dict[tuple[str, str], bytes]:

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,6 +44,9 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 CALIBRATION = "calibration of the certificate"
 
@@ -318,8 +322,12 @@ def light_nodes(feeder: Feeder) -> IntArray:
 _UNIT = re.compile(r".* at most r = (?P<radius>\S+) p\.u\.(?: on a base of (?P<base>\S+) MVA)?")
 
 
-def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> None:
+def restate_radius(
+    ledger: Ledger, name: str, radius: float, reason: str, key: Ed25519PrivateKey | None = None
+) -> frozenset[str]:
     """Make an account of a true network one about changes up to another r; what was spent stays spent.
+
+    Parameters and result are as of `Ledger.change_cap`.
 
     Raises
     ------
@@ -340,7 +348,7 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
         raise PrivacyError(_larger(account, own), code="radius")
     assert isinstance(account.cap, InstanceCap)
     cap = replace(account.cap, unit=account_neighbours(radius, base_mva))
-    ledger.change_cap(name, cap, reason, restated=True)
+    return ledger.change_cap(name, cap, reason, restated=True, key=key)
 
 
 def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: InstanceCap) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -182,14 +183,27 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
                 raise PrivacyError(KEY_GONE.format(what=f"twin '{self.section.id}'"), code="key-gone")
             self._remember(inputs, account, twin)  # first: a twin that is kept is not remembered again
             inputs.state.write_internal(self.kept_under, _file(dataset), twin.to_json().encode())
-        if self.config.release.keys == "destroy":
-            inputs.state.destroy_key(self.kept_under, _product(dataset))
+        if self._seals(inputs.state):
+            self._seal(inputs.state)
         return self._built(inputs, twin)
+
+    def _seals(self, state: PrivateState) -> bool:
+        return self.config.release.keys == "destroy" and not state.insecure_seed
+
+    def _seal(self, state: PrivateState) -> None:
+        """End the keys of all versions that are drawn, and forget hashes: trials would find the figures."""
+        for _, names in state.internal_files(self.kept_under):
+            for name in sorted(names):
+                if name.startswith(_FIGURES):
+                    drawn = self._drawn(state, name.removeprefix(_FIGURES).removesuffix(".json")) or {}
+                    if any(drawn.values()):
+                        self._write_drawn(state, name, {element: {} for element in drawn})
+                elif _TWIN_FILE.fullmatch(name):
+                    state.destroy_key(self.kept_under, name.removesuffix(".json"))
 
     def make_keys(self, state: PrivateState, dataset: str) -> None:
         """Of a twin that is not drawn yet."""
-        if state.read_internal(self.kept_under, _file(dataset)) is None:
-            state.make_key(self.kept_under, _product(dataset), self._request)
+        state.make_key(self.kept_under, _product(dataset), self._request)
 
     def kept_network(self, inputs: NetworkInputs) -> base.Solvable | None:
         """The twin that is kept for this network."""
@@ -298,7 +312,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
         drawn, now = self._drawn(state, account.name), facts.figures(self._key(state, account.name))
-        if drawn is None or not self._all_are_drawn(state, account):
+        self._refuse_parts(drawn, now)
+        if drawn is None or _sealed(drawn) or not self._all_are_drawn(state, account):
             return self._cost_of_all(_parts_again(account, now))
         found = draw.Changes.between(drawn, now, _joined(account))
         if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
@@ -330,8 +345,21 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
             for request in sorted(requests):
                 key = state.stream_key().bind("twin", twin).bind("account", account.name)
                 now = facts.figures(key.bind("request", request))
+                self._refuse_parts(drawn, now)
+                if _sealed(drawn):
+                    continue
                 again.append(draw.Changes.between(drawn, now, _joined(account)))
         return self._cost_of_all(*again)
+
+    def _refuse_parts(self, drawn: Drawn | None, now: Mapping[str, str]) -> None:
+        """Refuse a new element where others are sealed: as a part of one it would have its figures twice."""
+        if drawn and _sealed(drawn) and now.keys() - drawn.keys():
+            raise PrivacyError(
+                "the network has elements that an earlier twin of it lacks, and the figures of that one are "
+                "sealed, so what the new elements cost cannot be known; a twin that will have later versions "
+                'needs release.keys = "keep" from the first release on; nothing was spent',
+                code="twin-changed",
+            )
 
     def _cost_of_all(self, *found: draw.Changes) -> PureCost | GdpCost:
         """The cost of a whole twin in which figures may enter several times."""
@@ -379,14 +407,12 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
             )
         return account.name
 
-    def _drawn(
-        self, state: PrivateState, account: str, twin: str | None = None
-    ) -> dict[str, dict[str, draw.Record]] | None:
-        """Element → keyed hash of figures → what was drawn of them, in any version; None if unknown."""
+    def _drawn(self, state: PrivateState, account: str, twin: str | None = None) -> Drawn | None:
+        """What was drawn in any version; None if unknown."""
         name, twin = _figures_file(account), twin or self.section.id
         stored = state.read_internal(f"{_PREFIX}{twin}", name)
         try:
-            found: dict[str, dict[str, draw.Record]] | None = None if stored is None else json.loads(stored)
+            found: Drawn | None = None if stored is None else json.loads(stored)
             records = [each for figures in (found or {}).values() for each in figures.values()]
             if not all(each.keys() == {"positions", "codes"} for each in records):
                 raise ValueError
@@ -402,9 +428,13 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         drawn = self._drawn(inputs.state, account) or {}
         figures = self._figures(inputs, self._key(inputs.state, account))
         for element in draw.elements_of(self._parameters(inputs), self.section.design):
-            drawn.setdefault(element.name, {})[figures[element.name]] = twin.record_of(element)
-        content = json.dumps(drawn, sort_keys=True).encode()
-        inputs.state.write_internal(self.kept_under, _figures_file(account), content)
+            known = drawn.setdefault(element.name, {})
+            if not self._seals(inputs.state):
+                known[figures[element.name]] = twin.record_of(element)
+        self._write_drawn(inputs.state, _figures_file(account), drawn)
+
+    def _write_drawn(self, state: PrivateState, name: str, drawn: Drawn) -> None:
+        state.write_internal(self.kept_under, name, json.dumps(drawn, sort_keys=True).encode())
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> draw.Twin | None:
         stored = inputs.state.read_internal(self.kept_under, _file(dataset))
@@ -433,12 +463,21 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         return base.Solvable(feeder, inputs.solar_on(feeder), identity, absent)
 
 
-_PREFIX = "twin-"
-"""Of the folder of a twin in the private state."""
+_PREFIX, _FIGURES = "twin-", "figures-"
+"""Of the folder of a twin in the private state, and of its files of figures."""
+_TWIN_FILE = re.compile(r"twin-[0-9a-f]{16}\.json")
 
 
 def _figures_file(account: str) -> str:
-    return f"figures-{account}.json"
+    return f"{_FIGURES}{account}.json"
+
+
+Drawn = dict[str, dict[str, draw.Record]]
+"""Element → keyed hash of figures → what was drawn of them; no figures where they are sealed."""
+
+
+def _sealed(drawn: Drawn) -> bool:
+    return not all(drawn.values())
 
 
 def _product(dataset: str) -> str:

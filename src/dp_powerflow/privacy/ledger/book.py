@@ -469,7 +469,9 @@ class Ledger:
         PrivacyError
             Roles are declared already, or fewer than two keys are.
         """
-        if min(len(roles), len(set(roles.values()))) < 2:
+        for public in roles.values():
+            _check_sha256(public, "public key of a role")
+        if len(roles) < 2 or len(set(roles.values())) < len(roles):
             raise PrivacyError("two roles with two keys approve a raised cap; name both with --role")
         with self._store.transaction() as transaction:
             if transaction.books.roles:

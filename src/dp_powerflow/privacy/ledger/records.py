@@ -293,10 +293,10 @@ _RESTORE = "restore the newest backup of the private state directory"
 
 
 def is_raised(before: Cap, after: Cap) -> bool:
-    """Whether a cap allows more of anything than another one in the same unit."""
+    """Whether a cap allows more of anything than another one, or is about another unit."""
     limits = before.limits()
     more = any(value > limits.get(name, 0.0) for name, value in after.limits().items())
-    return before.unit == after.unit and (more or after.delta > before.delta)
+    return before.unit != after.unit or more or after.delta > before.delta
 
 
 def wanted_of(account: Account, asked: Mapping[str, Any]) -> dict[str, Any]:
