@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from dp_powerflow.manifest.signatures import (
     write_signature,
 )
 
-MANIFEST = b'{"release": 1}\n'
+MANIFEST = "1" * 64
 OFFICER, ENGINEER, STRANGER = (Ed25519PrivateKey.generate() for _ in range(3))
 
 
@@ -45,10 +46,10 @@ def signed(tmp_path: Path) -> Path:
 
 
 def problem(
-    folder: Path, content: bytes = MANIFEST, required: int = 0, signers: Sequence[Ed25519PrivateKey] = ()
+    folder: Path, manifest: str = MANIFEST, required: int = 0, signers: Sequence[Ed25519PrivateKey] = ()
 ) -> str:
     """What is wrong with the signatures; empty if they are sound."""
-    checks = check_signatures(folder, content, required, [digits(key) for key in signers])
+    checks = check_signatures(folder, manifest, required, [digits(key) for key in signers])
     return " ".join(check.sentence for check in checks if not check.ok)
 
 
@@ -101,7 +102,7 @@ def test_a_changed_entry_is_found(signed: Path, entry: str, value: object) -> No
 
 
 def test_signatures_of_another_release_and_exchanged_files_are_found(signed: Path) -> None:
-    assert f"{digits(OFFICER)[:16]}.json" in problem(signed, MANIFEST + b" ")
+    assert f"{digits(OFFICER)[:16]}.json" in problem(signed, "2" * 64)
     one, other = (signed / SIGNATURES / f"{digits(key)[:16]}.json" for key in (OFFICER, ENGINEER))
     both = one.read_bytes(), other.read_bytes()
     other.write_bytes(both[0])
@@ -111,11 +112,23 @@ def test_signatures_of_another_release_and_exchanged_files_are_found(signed: Pat
 
 
 def test_files_that_are_no_signatures_are_found(signed: Path) -> None:
-    for name, content in (("readme.txt", b"hello"), ("a.json", b"[" * 100_000), ("b.json", b"\xff")):
+    for name, content in (("readme.txt", b"hello"), ("a.json", b"[" * 10_000), ("b.json", b"\xff")):
         path = signed / SIGNATURES / name
         path.write_bytes(content)
         assert name in problem(signed)
         path.unlink()
+    path = signed / SIGNATURES / f"{digits(OFFICER)[:16]}.json"
+    with path.open("ab") as file:  # sound, and larger than any: nobody reads it into memory
+        file.truncate(1 << 40)
+    assert path.name in problem(signed)
+    path.unlink()
+    os.mkfifo(path)  # nobody waits for a writer
+    assert path.name in problem(signed)
+
+
+def test_roles_that_differ_by_case_are_one(signed: Path) -> None:
+    write_signature(signed, make_signature(MANIFEST, STRANGER, "Data Engineer"))
+    assert "demands 3" in problem(signed, required=3)
 
 
 def test_keys_are_read_from_pem_and_others_refused(tmp_path: Path) -> None:
@@ -131,5 +144,9 @@ def test_keys_are_read_from_pem_and_others_refused(tmp_path: Path) -> None:
         private_key(path)
     path.write_bytes(OFFICER.public_key().public_bytes(raw, PublicFormat.SubjectPublicKeyInfo))
     assert public_digits(path) == digits(OFFICER)
-    with pytest.raises(ConfigError, match="one line"):
-        make_signature(MANIFEST, OFFICER, "two\nlines")
+
+
+@pytest.mark.parametrize("role", ["two\nlines", "a | b", "<b>", ""])
+def test_a_role_is_plain_words(role: str) -> None:
+    with pytest.raises(ConfigError, match="letters, digits"):
+        make_signature(MANIFEST, OFFICER, role)

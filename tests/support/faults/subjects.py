@@ -158,7 +158,7 @@ def _sealed(folder: Path) -> None:
     """A release with keys in files, whose secrets follow from their names: killed runs have the same bits."""
     write = state._write_secret
 
-    def named(path: Path, _: bytes, **facts: str) -> None:
+    def named(path: Path, secret: bytes, **facts: str) -> None:
         write(path, hashlib.sha256(path.name.encode()).digest(), **facts)
 
     state._write_secret = named
