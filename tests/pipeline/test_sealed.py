@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ class Killed(BaseException):
 
 def on_twin(folder: Path, **release: Any) -> Config:
     return small_config(folder, network=TWIN, release={"days": 1, "insecure_seed": None, **release})
+
+
+def second(folder: Path) -> Config:
+    """Another release of the same model on the same twin, for which nothing more is charged."""
+    again = {"id": "second", "output": str(folder / "out2"), "days": 3, "insecure_seed": None}
+    return small_config(folder, network=TWIN, model={"reuse": "small"}, release=again)
 
 
 def on_true(folder: Path, **release: Any) -> Config:
@@ -69,6 +76,10 @@ def test_no_file_holds_a_key_of_a_sealed_release(
     assert len(secrets) == products
     assert not holders(tmp_path, secrets)
     assert not keys_of(tmp_path)
+    for place in (tmp_path / "state").rglob(
+        "figures-*.json"
+    ):  # whose hashes all figures can be tried against
+        assert not any(json.loads(place.read_text()).values())
     report = verify_private(result.path, tmp_path / "state", config)
     assert report.verdict == "release", [check.sentence for check in report.failures]
     assert "Sealed: no key exists" in (tmp_path / "out/certificate.html").read_text()
@@ -79,7 +90,7 @@ def test_no_file_holds_a_key_of_a_sealed_release(
 def test_keys_that_are_kept_are_stated_and_repeat_the_draws(tmp_path: Path, secrets: list[bytes]) -> None:
     config = on_twin(tmp_path, keys="keep")
     result = run_release(config, engine=Local(1))
-    assert keys_of(tmp_path) >= {"fit.key", "draws.key"}
+    assert {name.split("-")[0] for name in keys_of(tmp_path)} == {"fit", "draws", "twin"}
     assert "Not sealed" in (tmp_path / "out/certificate.html").read_text()
     report = verify_private(result.path, tmp_path / "state", config)
     assert {"twin", "days solved again"} <= {check.name for check in report.checks}
@@ -154,6 +165,40 @@ def test_nothing_is_drawn_twice_for_one_charge(
     with pytest.raises(PrivacyError, match=r"key of .* is gone.*nothing is drawn twice"):
         run_release(config, engine=Local(1))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_state_that_has_lost_files_draws_nothing_again(tmp_path: Path) -> None:
+    """A model and a twin were drawn a second time for one charge once their files were gone."""
+    run_release(on_twin(tmp_path), engine=Local(1))
+    internal = tmp_path / "state/internal"
+    shutil.rmtree(tmp_path / "out")
+    internal.joinpath("small").rename(tmp_path / "lost")
+    with pytest.raises(PrivacyError, match="nothing is drawn twice"):
+        run_release(on_twin(tmp_path), engine=Local(1))
+    shutil.rmtree(internal / "small")
+    (tmp_path / "lost").rename(internal / "small")
+    shutil.rmtree(internal / "twin-t1")
+    with pytest.raises(PrivacyError, match="key of twin 't1' is gone"):
+        run_release(second(tmp_path), engine=Local(1))
+
+
+@pytest.mark.slow
+def test_a_sealed_release_ends_the_keys_of_what_it_is_made_from(tmp_path: Path) -> None:
+    """Keys that the first release kept opened the model and the twin of the second, which said sealed."""
+    run_release(on_twin(tmp_path, keys="keep"), engine=Local(1))
+    run_release(second(tmp_path), engine=Local(1))
+    left = {place.relative_to(tmp_path).as_posix() for place in (tmp_path / "state").rglob("*.key")}
+    assert {name.rpartition("-")[0] for name in left} == {"state/internal/small/draws", ""}
+    assert not any(json.loads(next((tmp_path / "state").rglob("figures-*.json")).read_text()).values())
+
+
+@pytest.mark.slow
+def test_a_sealed_release_that_was_moved_is_said_to_be_complete(tmp_path: Path) -> None:
+    run_release(on_twin(tmp_path), engine=Local(1))
+    (tmp_path / "out").rename(tmp_path / "published")
+    with pytest.raises(PrivacyError, match="is complete and sealed, but is not at"):
+        run_release(on_twin(tmp_path), engine=Local(1))
 
 
 @pytest.mark.slow
