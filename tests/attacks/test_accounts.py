@@ -203,9 +203,9 @@ def extended(text: str, more: str) -> str:
 class Owner:
     """A data owner who draws twins of versions of one network, without load models and files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, seed: int | None = 7) -> None:
         self.folder = folder
-        self.state = PrivateState.open(folder / "state", insecure_seed=7)
+        self.state = PrivateState.open(folder / "state", insecure_seed=seed)
 
     def config(self, text: str, twin: str = "t1", **sections: dict[str, Any]) -> Config:
         (self.folder / "feeder.dss").write_text(text)
@@ -220,6 +220,7 @@ class Owner:
         """Charge a version of the network as a release would, and go no further."""
         inputs, mode, ledger = read_network(config, self.state, 24), mode_of(config), Ledger.open(self.state)
         asked = mode.charge_of(mode.charge("0" * 64), mode.facts(inputs), self.state, ledger)
+        mode.make_keys(self.state, mode.identity(inputs))
         account = ledgers.account(
             ledger, mode.identity(inputs), asked.cap, continues=config.release.continues_network
         )
@@ -269,6 +270,19 @@ def test_a_line_that_is_added_costs_itself_alone(owner: Owner) -> None:
     assert owner.spent == pytest.approx(2.0)
     owner.draw(extended(circuit(1.0), THIRD))  # as before, with the charge and the noise of before
     assert owner.spent == pytest.approx(2.0)
+
+
+def test_a_version_of_a_sealed_twin_pays_whole_and_new_elements_are_refused(tmp_path: Path) -> None:
+    """Hashes of single figures gave lines away; without them nobody knows what a new line is part of."""
+    owner = Owner(tmp_path, seed=None)
+    owner.draw(circuit(1.0))
+    owner.draw(circuit(1.05))
+    assert owner.spent == pytest.approx(2.0)
+    for twin in ("t1", "t2"):
+        with pytest.raises(PrivacyError, match="figures of that one are sealed"):
+            owner.pay(owner.config(extended(circuit(1.0), THIRD), twin))
+    owner.draw(circuit(1.1), "t2")
+    assert owner.spent == pytest.approx(3.0)
 
 
 def with_second(*lines: tuple[str, str, str, float]) -> str:
