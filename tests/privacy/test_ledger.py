@@ -320,6 +320,8 @@ def test_two_roles_raise_a_cap_together_and_neither_alone(tmp_path: Path) -> Non
     }
     with pytest.raises(PrivacyError, match="two keys"):
         ledger.declare_roles({"officer": keys["officer"], "engineer": keys["officer"]})
+    with pytest.raises(PrivacyError, match="two keys"):
+        ledger.declare_roles({**keys, "board": keys["officer"]})  # who could never approve beside the officer
     ledger.declare_roles(keys)
     with pytest.raises(PrivacyError, match="they stay"):
         ledger.declare_roles(keys)
@@ -331,6 +333,8 @@ def test_two_roles_raise_a_cap_together_and_neither_alone(tmp_path: Path) -> Non
     assert ledger.change_figures(name, 2.0, None, "why", engineer) == {"officer"}  # twice is once
     assert ledger.change_figures(name, 3.0, None, "why", officer) == {"engineer"}  # something else
     assert ledger.change_figures(name, 2.0, None, "another reason", officer) == {"engineer"}
+    day = dataclasses.replace(cap, unit="load-point-day")  # weaker words for the same figures
+    assert ledger.change_cap(name, day, "why", restated=True, key=officer) == {"engineer"}
     assert ledger.summary().accounts[0].cap == cap
     assert not ledger.change_figures(name, 2.0, None, "why", officer)
     again = Ledger.open(PrivateState.open(tmp_path / "state"), create=False)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.manifest.review import SECTIONS
+from dp_powerflow.manifest.signatures import make_signature, write_signature
 from support.made import Released, ReleasedFleet
 
 
@@ -68,6 +69,10 @@ def test_a_signed_release_is_reviewed_and_verified_with_its_signer(
     refused = run("verify", copy, "--signer", other)
     assert refused.returncode == 1
     assert "has not signed" in " ".join(refused.stdout.split())
+    write_signature(copy, make_signature("0" * 64, Ed25519PrivateKey.generate(), "board of another release"))
+    shown = run("review", copy)
+    assert "privacy officer" in shown.stdout
+    assert "board of another" not in shown.stdout
     (copy / "README.md").write_text("changed")
     with pytest.raises(ConfigError, match="not intact, so it is not signed"):
         dpf.sign(copy, private, "privacy officer")
@@ -82,6 +87,12 @@ def test_a_fleet_is_signed_as_a_whole(
     report = dpf.verify(copy, signers=[keys[1]])
     assert report.intact, report.failures
     assert report.checks[-1].name == "signatures"
+    hidden = next(copy.glob("feeder=*")) / "signatures/meters.csv"
+    hidden.parent.mkdir()
+    hidden.write_text("customer,time,kw\n")
+    assert [check.name for check in dpf.verify(copy).failures if check.name != "random source"] == [
+        hidden.parents[1].name
+    ]
 
 
 def test_wrong_keys_and_places_are_refused_in_a_sentence(tmp_path: Path, keys: tuple[Path, Path]) -> None:
