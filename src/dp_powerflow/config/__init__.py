@@ -458,7 +458,8 @@ class ReleaseSection(WrittenSection):
         `{ accounts = ["loads-1"], reason = "another town" }`.
     unrelated_network : accounts that this network shares no line with, and why.
     keys : "destroy" seals the release: the keys of noise and draws are destroyed, each when its product is
-        complete. "keep" is for owners who must repeat draws; the certificate says so.
+        complete. "keep" is for owners who must repeat draws or draw later versions of a twin; the
+        certificate says so.
     insecure_seed : for demonstrations and tests only; the result says so and is not a release.
     """
 
