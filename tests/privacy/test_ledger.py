@@ -333,7 +333,7 @@ def test_two_roles_raise_a_cap_together_and_neither_alone(tmp_path: Path) -> Non
     assert ledger.change_figures(name, 2.0, None, "why", engineer) == {"officer"}  # twice is once
     assert ledger.change_figures(name, 3.0, None, "why", officer) == {"engineer"}  # something else
     assert ledger.change_figures(name, 2.0, None, "another reason", officer) == {"engineer"}
-    day = dataclasses.replace(cap, unit="load-point-day")  # weaker words for the same figures
+    day = dataclasses.replace(cap, unit=PrivacyUnit.LOAD_POINT_DAY)  # weaker words for the same figures
     assert ledger.change_cap(name, day, "why", restated=True, key=officer) == {"engineer"}
     assert ledger.summary().accounts[0].cap == cap
     assert not ledger.change_figures(name, 2.0, None, "why", officer)

@@ -477,7 +477,9 @@ class Local(Processes):
         elif threads > 1:
             _run_in_threads(Sealed(job, self.workers // threads), threads, items, on_done)
         else:
-            Processes(1).map(job, items, on_done)
+            work = job.start(None)
+            for item in items:
+                on_done(finished(work(item)))
 
 
 @dataclass(frozen=True)

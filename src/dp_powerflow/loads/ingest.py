@@ -117,13 +117,16 @@ class MeterTable:
         types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, _REPEATING)
         try:
             yield from self._open_csv(types)
+            return
         except pa.ArrowInvalid as error:
-            if not ("Expected" in str(error) and "columns" in str(error)):
-                raise self._not_numbers(numbers) from None
-            raise LoadDataError(
-                f"the rows of {self.path} do not all have {len(self.columns)} cells; check the delimiter and "
-                "the header"
-            ) from None
+            ragged = "Expected" in str(error) and "columns" in str(error)
+        # Not in the handler: the error would carry Arrow's words, which quote a cell.
+        if not ragged:
+            raise self._not_numbers(numbers)
+        raise LoadDataError(
+            f"the rows of {self.path} do not all have {len(self.columns)} cells; check the delimiter and the "
+            "header"
+        )
 
     def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
         options = pa_csv.ConvertOptions(

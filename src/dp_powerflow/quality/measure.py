@@ -534,8 +534,8 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
 
 def _unbalanced(corpus: Corpus, days: IntArray, nodes: IntArray) -> IntArray:
     """Smaller over larger rotating sequence (day, step, bus), in 1e-4 %."""
-    found = corpus.voltages(days, nodes.ravel()).reshape(len(days), corpus.layout.steps, len(nodes), 3)
-    one, two, three = np.moveaxis(found, -1, 0)
+    found = corpus.phasors(days, nodes.ravel()).complex()
+    one, two, three = np.moveaxis(found.reshape(*found.shape[:2], len(nodes), 3), -1, 0)
     turn, back = unit(np.array([120.0])), unit(np.array([-120.0]))
     forth = modulus(one + multiply(two, turn) + multiply(three, back))
     other = modulus(one + multiply(two, back) + multiply(three, turn))
