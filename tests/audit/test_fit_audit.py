@@ -31,7 +31,7 @@ ESTIMATORS = pytest.mark.parametrize(
         FitOptions(bounds=BOUNDS),
         FitOptions(bounds=BOUNDS, estimator=Plain()),
         pytest.param(FitOptions(bounds=BOUNDS, classes=PrivateClasses(4)), marks=pytest.mark.slow),
-        pytest.param(FitOptions(bounds=BOUNDS, estimator=Mixture(Structured())), marks=pytest.mark.slow),
+        pytest.param(FitOptions(bounds=BOUNDS, estimator=Mixture(Structured())), marks=pytest.mark.campaign),
     ],
     ids=["structured", "plain", "private classes", "mixture"],
 )
