@@ -305,7 +305,7 @@ def destroy(path: Path) -> None:
     """
     for file in (_new_name(path), path):
         with contextlib.suppress(FileNotFoundError):
-            with file.open("r+b") as handle:
+            with os.fdopen(os.open(file, os.O_RDWR | os.O_NOFOLLOW), "r+b") as handle:
                 handle.write(b"\0" * os.fstat(handle.fileno()).st_size)
                 handle.flush()
                 os.fsync(handle.fileno())

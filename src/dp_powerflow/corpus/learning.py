@@ -328,8 +328,7 @@ def graphs_of(corpus: Corpus, days: Days, hetero: bool | None) -> TwinGraphs | C
             "network.graph_days says how many are published"
         )
     corpus.files.check_folder(TWIN)
-    chosen = (wanted[:, None] * steps + np.arange(steps)).ravel()
-    return TwinGraphs(read_gridfm(folder), chosen)
+    return TwinGraphs(read_gridfm(folder), (wanted[:, None] * steps + np.arange(steps)).ravel())
 
 
 def _stacked(columns: list[Any]) -> Any:

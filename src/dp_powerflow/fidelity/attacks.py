@@ -318,8 +318,7 @@ def _threshold(score: FloatArray, inside: BoolArray) -> float:
     """The threshold with most right guesses."""
     order = np.argsort(score)
     right = np.cumsum(np.where(inside[order], -1, 1))
-    best = int(np.argmax(right))
-    return float(score[order[best]])
+    return float(score[order[int(np.argmax(right))]])
 
 
 def _log_density(at: FloatArray, sample: FloatArray) -> FloatArray:

@@ -501,8 +501,7 @@ class Network:
         unit = np.equal.outer(self.zero_injection, nodes).astype(np.complex128)
         impedance = unit.T @ self.solve_zz(unit)
         core = np.asarray(np.linalg.solve(np.eye(len(nodes)) + change @ impedance, change), np.complex128)
-        left = self.psi_at(nodes, left=True)[:, : self.n].T
-        return LineChange(left, core, self.psi_at(nodes))
+        return LineChange(self.psi_at(nodes, left=True)[:, : self.n].T, core, self.psi_at(nodes))
 
 
 def factorised(matrix: sp.csc_array | sp.csr_array) -> Any:

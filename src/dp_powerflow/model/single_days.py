@@ -525,8 +525,7 @@ def whitening_widths(seen: Seen, plan: StructuredPlan) -> FloatArray:
     # but its days are alike: half of the correction is within a factor 2 in either case; round 2 corrects.
     width = np.diff(plan.edges)
     bias = _digamma_of_half(width) - log(width / 2)
-    log_variance = prior_log_energy(plan.edges) + likely - bias / 2
-    return exp(interpolate_bands(log_variance, plan.edges) / 2)
+    return exp(interpolate_bands(prior_log_energy(plan.edges) + likely - bias / 2, plan.edges) / 2)
 
 
 def _digamma_of_half(n: IntArray) -> FloatArray:
@@ -547,8 +546,7 @@ def fine_mean_contribution(plan: StructuredPlan, frame: Whitening, days: FloatAr
 
 def bands_contribution(plan: StructuredPlan, frame: Whitening, days: FloatArray) -> FloatArray:
     """A record's whitened energy in each band, weighted; ORTHANT, all entries are ≥ 0."""
-    energy = (frame.coefficients(days) ** 2).mean(axis=1)
-    return plan.band_weight * band_means(energy, plan.edges)
+    return plan.band_weight * band_means((frame.coefficients(days) ** 2).mean(axis=1), plan.edges)
 
 
 def moment_of(days: FloatArray) -> FloatArray:
@@ -576,8 +574,7 @@ def _round_2(plan: StructuredPlan, frame: Whitening, tail: float) -> Steps[Gauss
         covariance[:block, :block] = block_covariance(moment, seen.variance, offset, energy[:block])
     synthesis = frame.scale[:, None] * synthesis_matrix(plan.n_steps) * frame.width
     full = product(product(synthesis, covariance), synthesis.T)
-    mean = frame.mean + product(synthesis, offset.mean)
-    return GaussianComponent(1.0, mean, (full + full.T) / 2)
+    return GaussianComponent(1.0, frame.mean + product(synthesis, offset.mean), (full + full.T) / 2)
 
 
 def _offset(seen: Seen, frame: Whitening, plan: StructuredPlan) -> Offset:

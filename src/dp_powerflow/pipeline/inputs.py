@@ -64,9 +64,8 @@ INGEST_FILE, REQUEST_FILE = "ingest.json", "request.sha256"
 FIT, DRAWS = "fit", "draws"
 """Products of a release that have a key; see `privacy.state`."""
 KEY_GONE = (
-    "the key of {what} is gone, which is paid for and not finished, and nothing is drawn twice for one "
-    "charge; restore it, if a backup has it, or choose a new release id (for a twin also a new twin id), "
-    "with model.reuse for a load model that is fitted"
+    "the key of {what} is gone, which is paid for and unfinished; nothing is drawn twice for one charge: "
+    "restore it, or choose a new release id (of a twin also a new twin id), with model.reuse if one is there"
 )
 
 
@@ -398,8 +397,7 @@ def class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ..
     """PUBLIC. Names of the classes that the load model will have, given the labels of the load points."""
     if config.model.private_classes:
         return tuple(f"class {k}" for k in range(1, config.model.private_classes + 1))
-    labels = [label for label in class_of if label is not None]
-    return tuple(dict.fromkeys(labels)) or (ONE_CLASS,)
+    return tuple(dict.fromkeys(label for label in class_of if label is not None)) or (ONE_CLASS,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -416,5 +416,4 @@ def wye_only(feeder: Feeder) -> BoolArray:
     load may not, and a negative figure there is generation in the wrong argument.
     """
     shares = feeder.load_shares.tocsr()[feeder.retained]
-    delta = np.asarray((abs(shares.imag)).sum(axis=1)).ravel() > 0.0
-    return np.asarray(~delta, dtype=np.bool_)
+    return np.asarray(np.asarray(abs(shares.imag).sum(axis=1)).ravel() <= 0.0, dtype=np.bool_)

@@ -785,8 +785,7 @@ def _no_load(feeder: Feeder, inner: list[int], outer: list[int]) -> ComplexArray
     v = np.zeros(count, dtype=np.complex128)
     v[feeder.energised] = found
     v[feeder.slack] = feeder.v_slack
-    whole = v[onto]
-    return np.asarray(np.delete(whole, feeder.slack))
+    return np.asarray(np.delete(v[onto], feeder.slack))
 
 
 def _outflow(feeder: Feeder, w: ComplexArray, energised: IntArray, outer: list[int]) -> ComplexArray:

@@ -162,7 +162,8 @@ class PrivateState:
         path = self._place_of(release_id, _key_name(product, request))
         ensure_private_directory(path.parent.parent, create=True)
         ensure_private_directory(path.parent, create=True)
-        destroy(path)  # what a kill has left of one that was destroyed
+        if not (read_private(path) or b"0").strip(b"\0"):  # a kill has left what it had overwritten
+            destroy(path)
         _write_secret(path, os.urandom(SECRET_BYTES), source=_SYSTEM, request=request)
 
     def key_of(self, release_id: str, product: str, request: str) -> StreamKey | None:
@@ -180,11 +181,14 @@ class PrivateState:
         folder = self._keys_of(release_id)
         if not folder.is_dir() and self.read_internal(release_id, _KEYS_AT):
             raise PrivateStateError(
-                f"the keys of '{release_id}' are in {folder}, which is not there; mount it, or make it again "
-                "if it was in memory, so that they are known to be destroyed"
+                f"the keys of '{release_id}' are in {folder}, which is not there; mount it, or make it if it "
+                "was in memory"
             )
-        for path in (folder / check_release_id(release_id)).glob(f"{_key_name(product, '*')}*"):
+        own = folder / check_release_id(release_id)
+        for path in own.glob(f"{_key_name(product, '*')}*"):
             destroy(path)
+        if not [*own.glob(f"*{KEY_ENDING}*")]:  # from now on nobody asks for the folder
+            (self.root / INTERNAL_DIRECTORY / release_id / _KEYS_AT).unlink(missing_ok=True)
 
     def _secret_of(self, release_id: str, product: str, request: str) -> bytes | None:
         content = self.read_internal(release_id, _key_name(product, request))

@@ -231,8 +231,7 @@ class PublishedNetwork:
         """The network with every voltage turned back by its nominal angle."""
         if np.array_equal(self.turn_deg, self.angle_deg):
             return self
-        back = self.angle_deg - self.turn_deg
-        return self._in_frame(back, self.angle_deg)
+        return self._in_frame(self.angle_deg - self.turn_deg, self.angle_deg)
 
     def as_phasors(self) -> PublishedNetwork:
         """The network with its voltages unturned."""

@@ -243,8 +243,7 @@ class Factor:
 
     def at_steps(self, n_steps: int) -> FloatArray:
         """(day, step): linear between the middles of the days, held at both ends."""
-        padded = np.concatenate([self.values[:1], self.values, self.values[-1:]])
-        return at_steps(padded, n_steps)
+        return at_steps(np.concatenate([self.values[:1], self.values, self.values[-1:]]), n_steps)
 
 
 def at_steps(padded: FloatArray, n_steps: int) -> FloatArray:

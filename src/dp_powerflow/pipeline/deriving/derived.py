@@ -659,6 +659,7 @@ def verify_derived(
     more, attested = list[form.Check](), list[str]()
     if release is not None:
         found = verify.verify_release(release)
+        found = verify.with_signatures(found, release, found.demanded)
         more.append(_check_release(found, manifest))
         attested += found.attested
         settled.add("of_the_release")
@@ -731,7 +732,8 @@ def check_derived(opened: OpenedDerived) -> verify.VerifyReport:
     except form.MALFORMED:
         warnings = ()  # and the pages cannot be made again
     name = None if manifest is None else f"{manifest.source.id}: {manifest.study.name}"
-    return verify.VerifyReport(name, form.sha256_of(opened.content), tuple(checks), (), warnings)
+    demanded = 0 if source is None else source.publication.require_signatures  # of what is made from it too
+    return verify.VerifyReport(name, form.sha256_of(opened.content), tuple(checks), (), warnings, demanded)
 
 
 def _check_source(opened: OpenedDerived) -> Iterator[form.Check]:

@@ -138,8 +138,7 @@ def clear_sky_year(settings: StudySettings, steps: int, first_day: int) -> tuple
     ----------
     first_day : day of the year that the first day of the release is.
     """
-    sun = clear_sky(settings.latitude_deg, DAYS_OF_YEAR, steps, first_day)
-    return sun, sky_in_words(settings)
+    return clear_sky(settings.latitude_deg, DAYS_OF_YEAR, steps, first_day), sky_in_words(settings)
 
 
 def sky_in_words(settings: StudySettings) -> str:

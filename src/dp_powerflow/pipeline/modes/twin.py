@@ -109,11 +109,14 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         """
         account = ledger.find(KIND, facts.dataset) or _named(ledger, self.config.release.continues_network)
         paid = self._paid(account)
+        if account is not None:
+            self._refuse_mixed(state, account)
         for spend in paid:
             if spend.dataset == facts.dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
         if account is None:
             return asked
+        self._refuse_unknown(state, account)
         if not paid:
             return replace(asked, cost=self._cost_beside_others(facts, state, account))
         # Also past another twin whose own id reads like a version of this one.
@@ -177,29 +180,18 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
         twin = self._kept(inputs, dataset)
         if twin is None:
-            account = self._charged_account(inputs, dataset, paid)
-            twin = self._draw(inputs, account, dataset) or self._kept(inputs, dataset)
+            spend = self._charge_for(inputs, dataset, paid)
+            account, twin = spend.account, self._draw(inputs, spend) or self._kept(inputs, dataset)
             if twin is None:
                 raise PrivacyError(KEY_GONE.format(what=f"twin '{self.section.id}'"), code="key-gone")
             self._remember(inputs, account, twin)  # first: a twin that is kept is not remembered again
             inputs.state.write_internal(self.kept_under, _file(dataset), twin.to_json().encode())
         if self._seals(inputs.state):
-            self._seal(inputs.state)
+            inputs.state.destroy_key(self.kept_under, _product(dataset))
         return self._built(inputs, twin)
 
     def _seals(self, state: PrivateState) -> bool:
         return self.config.release.keys == "destroy" and not state.insecure_seed
-
-    def _seal(self, state: PrivateState) -> None:
-        """End the keys of all versions that are drawn, and forget hashes: trials would find the figures."""
-        for _, names in state.internal_files(self.kept_under):
-            for name in sorted(names):
-                if name.startswith(_FIGURES):
-                    drawn = self._drawn(state, name.removeprefix(_FIGURES).removesuffix(".json")) or {}
-                    if any(drawn.values()):
-                        self._write_drawn(state, name, {element: {} for element in drawn})
-                elif _TWIN_FILE.fullmatch(name):
-                    state.destroy_key(self.kept_under, name.removesuffix(".json"))
 
     def make_keys(self, state: PrivateState, dataset: str) -> None:
         """Of a twin that is not drawn yet."""
@@ -213,7 +205,7 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
     def network_again(self, inputs: NetworkInputs) -> base.Solvable | None:
         """The twin drawn anew."""
         dataset = self.identity(inputs)
-        twin = self._draw(inputs, self._charged_account(inputs, dataset), dataset)
+        twin = self._draw(inputs, self._charge_for(inputs, dataset))
         return None if twin is None else self._built(inputs, twin)
 
     def solver(self, steps: int) -> SolverMaker:
@@ -312,8 +304,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         element beside one that was replaced or is gone may be a part of it: see `Changes`.
         """
         drawn, now = self._drawn(state, account.name), facts.figures(self._key(state, account.name))
-        self._refuse_parts(drawn, now)
-        if drawn is None or _sealed(drawn) or not self._all_are_drawn(state, account):
+        if drawn is None or _sealed(drawn):  # none was drawn, or nobody knows what has changed
+            self._refuse_parts(drawn, now)
             return self._cost_of_all(_parts_again(account, now))
         found = draw.Changes.between(drawn, now, _joined(account))
         if not found.changed:  # other loads or switch states, the same figures: what was paid for covers it
@@ -325,10 +317,33 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         scope = Scope(replaced=tuple(found.changed - added), added=tuple(added), joined=tuple(found.joined))
         return self._cost(scope, found.times)
 
-    def _all_are_drawn(self, state: PrivateState, account: Account) -> bool:
-        """Whether no version is paid for that can still be drawn, with figures that nobody remembers yet."""
-        versions = {_file(spend.dataset) for spend in self._paid(account)}
-        return all(state.read_internal(self.kept_under, name) is not None for name in versions)
+    def _refuse_mixed(self, state: PrivateState, account: Account) -> None:
+        for folder, names in state.internal_files():
+            if _figures_file(account.name) in names:
+                drawn = self._drawn(state, account.name, folder.removeprefix(_PREFIX)) or {}
+                if _sealed(drawn) is not self._seals(state):
+                    raise PrivacyError(
+                        "twins of one network all keep their keys, or none: the keys of one would give the "
+                        "figures of all; set release.keys as for the first; nothing was spent",
+                        code="twin-changed",
+                    )
+
+    def _refuse_unknown(self, state: PrivateState, account: Account) -> None:
+        """Refuse a version beside twins of which nobody knows what they have drawn, or will draw."""
+        for spend in account.spends:
+            for folder, names in state.internal_files():
+                twin, file = folder.removeprefix(_PREFIX), _file(spend.dataset)
+                if twin != folder and version_of(spend.release_id, twin) is not None:
+                    key = state.key_of(folder, _product(spend.dataset), spend.request_sha256)
+                    if _figures_file(account.name) in names if file in names else key is None:
+                        break
+            else:
+                raise PrivacyError(
+                    f"what twin '{spend.release_id}' of this network has drawn, or will draw, is not known; "
+                    "finish the release that paid for it, with the feeder as it was, or restore the private "
+                    "state from a backup; nothing was spent",
+                    code="twin-changed",
+                )
 
     def _cost_beside_others(
         self, facts: base.NetworkFacts, state: PrivateState, account: Account
@@ -346,18 +361,16 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
                 key = state.stream_key().bind("twin", twin).bind("account", account.name)
                 now = facts.figures(key.bind("request", request))
                 self._refuse_parts(drawn, now)
-                if _sealed(drawn):
-                    continue
-                again.append(draw.Changes.between(drawn, now, _joined(account)))
+                if not _sealed(drawn):
+                    again.append(draw.Changes.between(drawn, now, _joined(account)))
         return self._cost_of_all(*again)
 
     def _refuse_parts(self, drawn: Drawn | None, now: Mapping[str, str]) -> None:
         """Refuse a new element where others are sealed: as a part of one it would have its figures twice."""
         if drawn and _sealed(drawn) and now.keys() - drawn.keys():
             raise PrivacyError(
-                "the network has elements that an earlier twin of it lacks, and the figures of that one are "
-                "sealed, so what the new elements cost cannot be known; a twin that will have later versions "
-                'needs release.keys = "keep" from the first release on; nothing was spent',
+                "the network has elements that a sealed twin of it lacks, and nobody knows what they cost; "
+                'twins with later versions need release.keys = "keep" from the first on; nothing was spent',
                 code="twin-changed",
             )
 
@@ -382,9 +395,15 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         """Bound to the twin, its public choices and the account of the network, whatever its version."""
         return key.bind("twin", self.section.id).bind("account", account).bind("request", self._request)
 
-    def _draw(self, inputs: NetworkInputs, account: str, dataset: str) -> draw.Twin | None:
-        """The twin, with what was drawn before of figures that are still the same; None without its key."""
-        state, key = inputs.state, inputs.state.key_of(self.kept_under, _product(dataset), self._request)
+    def _draw(self, inputs: NetworkInputs, paid: Spend) -> draw.Twin | None:
+        """The twin, with what was drawn before of figures that are still the same; None without its key.
+
+        Raises
+        ------
+        PrivacyError : figures would be drawn again that were not paid for.
+        """
+        state, account = inputs.state, paid.account
+        key = state.key_of(self.kept_under, _product(paid.dataset), self._request)
         if key is None:
             return None
         drawn, kept = self._drawn(state, account) or {}, dict[str, draw.Record]()
@@ -392,20 +411,28 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
             for before, record in drawn.get(name, {}).items():
                 if before.split()[0] == text.split()[0]:  # the same figures, perhaps between other buses
                     kept[name] = record
-        return draw.draw_twin(self._parameters(inputs), self.section.design, self._bound(key, account), kept)
+        parameters, design, cost = self._parameters(inputs), self.section.design, paid.cost
+        if not _whole(cost) and isinstance(cost, PureCost | GdpCost):
+            drawn_again = {element.name for element in draw.elements_of(parameters, design)} - kept.keys()
+            if drawn_again - {*cost.scope.replaced, *cost.scope.added}:
+                raise PrivacyError(
+                    f"{_figures_file(account)} of twin '{self.section.id}' lacks what earlier versions have "
+                    "drawn, and nothing is drawn twice for one charge; restore it from a backup",
+                    code="twin-damaged",
+                )
+        return draw.draw_twin(parameters, design, self._bound(key, account), kept)
 
-    def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
-        """The account that this version of the network was charged to: before that nothing is drawn."""
+    def _charge_for(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Spend:
+        """The charge of this version of the network: before it nothing is drawn."""
         own = KIND, dataset, self._request
         if paid is not None and (paid.kind, paid.dataset, paid.request_sha256) == own:
-            return paid.account
-        account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
-        if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
-            raise PrivacyError(
-                f"twin '{self.section.id}' of this network is not paid for; run the release",
-                code="twin-changed",
-            )
-        return account.name
+            return paid
+        for spend in self._paid(Ledger.open(inputs.state, create=False).find(KIND, dataset)):
+            if spend.dataset == dataset:
+                return spend
+        raise PrivacyError(
+            f"twin '{self.section.id}' of this network is not paid for; run the release", code="twin-changed"
+        )
 
     def _drawn(self, state: PrivateState, account: str, twin: str | None = None) -> Drawn | None:
         """What was drawn in any version; None if unknown."""
@@ -418,8 +445,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
                 raise ValueError
         except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
-                f"{name} of twin '{twin}' in the private state is damaged; restore it from a "
-                "backup, or remove it, so that the next version is charged as a whole; nothing was spent",
+                f"{name} of twin '{twin}' in the private state is damaged; restore it from a backup; "
+                "nothing was spent",
                 code="twin-damaged",
             ) from None
         return found
@@ -431,10 +458,8 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
             known = drawn.setdefault(element.name, {})
             if not self._seals(inputs.state):
                 known[figures[element.name]] = twin.record_of(element)
-        self._write_drawn(inputs.state, _figures_file(account), drawn)
-
-    def _write_drawn(self, state: PrivateState, name: str, drawn: Drawn) -> None:
-        state.write_internal(self.kept_under, name, json.dumps(drawn, sort_keys=True).encode())
+        content = json.dumps(drawn, sort_keys=True).encode()
+        inputs.state.write_internal(self.kept_under, _figures_file(account), content)
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> draw.Twin | None:
         stored = inputs.state.read_internal(self.kept_under, _file(dataset))

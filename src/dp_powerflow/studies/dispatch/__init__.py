@@ -500,8 +500,7 @@ class UnitPlaces:
             # Of loads at one node the larger comes first: their order in the file is not public.
             for number in sorted(at.get(node, ()), key=lambda k: -feeder.loads[k].kw):
                 found.setdefault(number)
-        step = max(1, round(1.0 / share))
-        return list(found)[::step]
+        return list(found)[:: max(1, round(1.0 / share))]
 
     def branches(self, declared: DeclaredUnit) -> Branches:
         """Between which nodes a declared unit injects."""

@@ -445,8 +445,7 @@ class LinDistFlow:
         t, n = -z @ y[:, :, CHILD, PARENT], -y[:, :, PARENT, CHILD] @ z
         stray = y[:, :, PARENT, PARENT] + y[:, :, PARENT, CHILD] @ t
         j = -(_times(y[:, :, CHILD, PARENT], v_p) + _times(y[:, :, CHILD, CHILD], v_c))
-        i_p = _times(stray, v_p) + _times(n, j)
-        return _Blocks(v_p, v_c, t, n, z, stray, j, i_p)
+        return _Blocks(v_p, v_c, t, n, z, stray, j, _times(stray, v_p) + _times(n, j))
 
     def _entries(self, states: AcStates, b: _Blocks) -> list[FloatArray]:
         """Entries of the equations, in the order of `_pattern`; each (snapshot, branch or bus, m, m)."""
