@@ -28,6 +28,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What keeps one core busy for long comes first, or the other cores wait for it at the end."""
+    items.sort(key=lambda item: "test_short_campaigns" not in item.nodeid)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_stand_ins() -> Iterator[None]:
     """Plans and releases fit their load model to public stand-ins, for seconds; here with `stand_ins`."""

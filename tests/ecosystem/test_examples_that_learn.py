@@ -34,7 +34,7 @@ def printed(name: str, folder: Path) -> Table:
     return {name: [None if cell == "-" else float(cell) for cell in cells] for name, *cells in rows if cells}
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_forecasts_learned_from_a_release_beat_those_without_learning_on_the_true_feeder(
     tmp_path: Path,
 ) -> None:
