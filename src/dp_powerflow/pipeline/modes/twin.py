@@ -318,32 +318,33 @@ class TwinMode(base.NetworkMode[TwinNetwork]):
         return self._cost(scope, found.times)
 
     def _refuse_mixed(self, state: PrivateState, account: Account) -> None:
-        for folder, names in state.internal_files():
-            if _figures_file(account.name) in names:
-                drawn = self._drawn(state, account.name, folder.removeprefix(_PREFIX)) or {}
-                if _sealed(drawn) is not self._seals(state):
-                    raise PrivacyError(
-                        "twins of one network all keep their keys, or none: the keys of one would give the "
-                        "figures of all; set release.keys as for the first; nothing was spent",
-                        code="twin-changed",
-                    )
+        for twin in {spend.release_id for spend in account.spends}:
+            drawn = self._drawn(state, account.name, twin)
+            if drawn and _sealed(drawn) is not self._seals(state):
+                raise PrivacyError(
+                    "twins of one network all keep their keys, or none: the keys of one would give the "
+                    "figures of all; set release.keys as for the first; nothing was spent",
+                    code="twin-changed",
+                )
 
     def _refuse_unknown(self, state: PrivateState, account: Account) -> None:
         """Refuse a version beside twins of which nobody knows what they have drawn, or will draw."""
         for spend in account.spends:
-            for folder, names in state.internal_files():
-                twin, file = folder.removeprefix(_PREFIX), _file(spend.dataset)
-                if twin != folder and version_of(spend.release_id, twin) is not None:
-                    key = state.key_of(folder, _product(spend.dataset), spend.request_sha256)
-                    if _figures_file(account.name) in names if file in names else key is None:
-                        break
-            else:
+            if not any(self._is_known(state, account, spend, other.release_id) for other in account.spends):
                 raise PrivacyError(
                     f"what twin '{spend.release_id}' of this network has drawn, or will draw, is not known; "
                     "finish the release that paid for it, with the feeder as it was, or restore the private "
                     "state from a backup; nothing was spent",
                     code="twin-changed",
                 )
+
+    def _is_known(self, state: PrivateState, account: Account, spend: Spend, twin: str) -> bool:
+        folder = f"{_PREFIX}{twin}"
+        names = dict(state.internal_files(folder)).get(folder)
+        if names is None or version_of(spend.release_id, twin) is None:
+            return False
+        key = state.key_of(folder, _product(spend.dataset), spend.request_sha256)
+        return _figures_file(account.name) in names if _file(spend.dataset) in names else key is None
 
     def _cost_beside_others(
         self, facts: base.NetworkFacts, state: PrivateState, account: Account
