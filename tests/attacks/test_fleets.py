@@ -254,7 +254,10 @@ def test_feeders_of_one_account_are_priced_one_after_the_other_in_one_run(tmp_pa
         model={"reuse": "north"},
         overrides={other: {"continues_network": "network-twin-1"}},
     )
-    assert not run_fleet(config, engine=Here(LossyKept())).failed  # both are examined before any is charged
+    # Both are examined before any is charged, and nobody can price what follows a twin that is not drawn.
+    [late] = run_fleet(config, engine=Here(LossyKept())).failed
+    assert "will draw, is not known" in str(late.problem)
+    assert not run_fleet(config, engine=Here()).failed
     [account] = [
         item for item in Ledger.inspect(tmp_path / "state").summary().accounts if "twin" in item.name
     ]
