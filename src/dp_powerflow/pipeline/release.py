@@ -442,6 +442,7 @@ def make(
         end_key(inputs.config, state, assembly.DRAWS)
         return Made(report.met, None, 0, model.notes)
     if inputs.key is None:
+        end_key(inputs.config, state, assembly.DRAWS)  # what a kill has left of it
         return Made(report.met, None, finish_sealed(writer, state), model.notes)
     say("drawing loads and solving")
     key = draw_key(inputs, scene)
