@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow._parallel import Local
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import PrivacyError, PrivateStateError
 from dp_powerflow.pipeline import release as path
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.release import run_release
@@ -205,3 +206,24 @@ def test_a_sealed_release_that_was_moved_is_said_to_be_complete(tmp_path: Path) 
 def test_a_seed_seals_nothing(tmp_path: Path) -> None:
     run_release(on_twin(tmp_path, insecure_seed=7), engine=Local(1))
     assert "Not sealed: a seed" in " ".join((tmp_path / "out/certificate.html").read_text().split())
+
+
+@pytest.mark.slow
+def test_keys_that_cannot_be_looked_for_are_found_missing_before_anything_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release that reuses the model of one that failed was charged, then refused for want of the folder."""
+    memory = tmp_path / "memory"
+    memory.mkdir(mode=0o700)
+    with monkeypatch.context() as patch:
+        patch.setenv(KEYS_VARIABLE, str(memory))
+        patch.setattr(path, "draw", lambda *_: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            run_release(on_twin(tmp_path), engine=Local(1))
+    memory.rename(tmp_path / "unmounted")
+    ledger = Ledger.open(PrivateState.open(tmp_path / "state"))
+    before = ledger.spends()
+    for do in (dpf.plan, partial(run_release, engine=Local(1))):
+        with pytest.raises(PrivateStateError, match="mount it"):
+            do(second(tmp_path, network={}))
+    assert ledger.spends() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,8 +112,11 @@ def test_keys_are_looked_for_where_they_were_made(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv(KEYS_VARIABLE)
     assert secret_of(state) == first
     memory.rename(tmp_path / "unmounted")
-    with pytest.raises(PrivateStateError, match="mount it"):
-        state.destroy_key("r1", "fit")
+    for look in (partial(state.destroy_key, "r1", "fit"), partial(state.keys_folder, "r1")):
+        with pytest.raises(PrivateStateError, match="mount it"):
+            look()
     (tmp_path / "unmounted").rename(memory)
     state.destroy_key("r1", "fit")
     assert not holders(tmp_path, first)
+    memory.rename(tmp_path / "unmounted")
+    state.keys_folder("r1")  # nobody asks for the folder of keys that have ended

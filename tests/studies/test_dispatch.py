@@ -156,7 +156,7 @@ def _wye_only(feeder: Feeder, node: int) -> bool:
 
 
 def test_limits_that_are_left_out_of_a_program_are_kept_all_the_same() -> None:
-    """What cannot bind is left out, so the optimum is that of the whole program if it keeps every limit."""
+    """What cannot bind is left out, so the whole program has the same optimum if it keeps every limit."""
     feeder = dpf.open_feeder("ieee123")
     units = [
         Unit(f"u{k}", load.branches, 1.2 * load.kw, load.kw, 0.0, 0.04 + 1e-3 * (k % 7), 1e-5)

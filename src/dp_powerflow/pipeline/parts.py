@@ -336,5 +336,4 @@ def _solved(job: PartJob) -> IntArray:
 
 def _columns(nodes: IntArray, wanted: IntArray) -> IntArray:
     """Positions of the wanted nodes among others in ascending order, -1 where one is not among them."""
-    at = np.searchsorted(nodes, wanted)
-    return np.where(np.isin(wanted, nodes), at, -1)
+    return np.where(np.isin(wanted, nodes), np.searchsorted(nodes, wanted), -1)

@@ -615,6 +615,7 @@ def refuse_unpaid_model(config: Config, state: PrivateState, *, paid: bool) -> N
         raise PrivacyError(
             f"release '{config.model.reuse}' has fitted no load model yet; run it first", code="model-reuse"
         )
+    state.keys_folder(config.model.reuse)  # its key ends with this release
 
 
 def refuse_another_model(inputs: assembly.ReleaseInputs) -> LoadModel | None:

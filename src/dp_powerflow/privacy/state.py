@@ -172,11 +172,19 @@ class PrivateState:
         return None if secret is None else StreamKey(secret, insecure_seed=self.insecure_seed)
 
     def destroy_key(self, release_id: str, product: str) -> None:
-        """Overwrite and remove the keys of a product that is complete; best effort on most disks.
+        """Overwrite and remove the keys of a product that is complete; best effort on most disks."""
+        own = self.keys_folder(release_id) / check_release_id(release_id)
+        for path in own.glob(f"{_key_name(product, '*')}*"):
+            destroy(path)
+        if not [*own.glob(f"*{KEY_ENDING}*")]:  # from now on nobody asks for the folder
+            (self.root / INTERNAL_DIRECTORY / release_id / _KEYS_AT).unlink(missing_ok=True)
+
+    def keys_folder(self, release_id: str) -> Path:
+        """Where the keys of a release or twin are, if they can be looked for.
 
         Raises
         ------
-        PrivateStateError : the folder of the keys is not there, so nobody knows whether they are gone.
+        PrivateStateError : the folder is not there, so nobody knows whether they are gone.
         """
         folder = self._keys_of(release_id)
         if not folder.is_dir() and self.read_internal(release_id, _KEYS_AT):
@@ -184,11 +192,7 @@ class PrivateState:
                 f"the keys of '{release_id}' are in {folder}, which is not there; mount it, or make it if it "
                 "was in memory"
             )
-        own = folder / check_release_id(release_id)
-        for path in own.glob(f"{_key_name(product, '*')}*"):
-            destroy(path)
-        if not [*own.glob(f"*{KEY_ENDING}*")]:  # from now on nobody asks for the folder
-            (self.root / INTERNAL_DIRECTORY / release_id / _KEYS_AT).unlink(missing_ok=True)
+        return folder
 
     def _secret_of(self, release_id: str, product: str, request: str) -> bytes | None:
         content = self.read_internal(release_id, _key_name(product, request))

@@ -550,8 +550,7 @@ def delta_bounds(losses: FloatArray, alpha: float) -> DeltaBounds:
 def least_epsilon(bound: FloatArray, delta: float) -> FloatArray:
     """Least ε of the grid whose bound is at most δ, +∞ where there is none: (...,) for (..., grid)."""
     holds = bound <= delta * (1.0 + 1e-12)  # δ = smallest supported δ is meant to hold
-    first = holds.argmax(axis=-1)
-    return np.where(holds.any(axis=-1), np.asarray(GRID)[first], np.inf)
+    return np.where(holds.any(axis=-1), np.asarray(GRID)[holds.argmax(axis=-1)], np.inf)
 
 
 @dataclass(frozen=True)

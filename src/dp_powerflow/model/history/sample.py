@@ -782,5 +782,4 @@ def path_of(
             # The day before and the day after take the covariates of their neighbours.
             drawn += product(explained[[0, *range(len(days)), -1]], law.covariates)
         factor[ell] = np.where(metered >= 0, law.factor[np.maximum(metered, 0)], drawn)
-    share = classes[0].law.off_share
-    return np.asarray(off - share, dtype=np.float64), factor
+    return np.asarray(off - classes[0].law.off_share, dtype=np.float64), factor
